@@ -1,0 +1,1 @@
+"""Difficulty- and diversity-aware curation of training data."""

@@ -1,0 +1,1 @@
+"""Data contracts: tables, recipe, expectations, errors, hashes, and the summary that every step hands up."""

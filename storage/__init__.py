@@ -1,0 +1,1 @@
+"""Object stores, Delta tables, audit and publish, releases, lineage."""

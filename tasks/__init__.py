@@ -1,0 +1,1 @@
+"""The work of the pipeline, one folder an area."""

@@ -1,0 +1,164 @@
+"""Plug-ins: every estimator, measure, split builder, pacing function, reader, data set and model recipe is one.
+
+A plug-in is one function behind `Plugin`: its settings as a pydantic model, the columns that it needs, the integer
+`revision` of its output, its cost, its source and its maturity. Built-in ones register when their area's package is
+imported; third parties name theirs under the entry point group ``gradatim.plugins``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, Literal, TypeVar
+
+from gradatim.schemas.errors import UsageError, nearest
+from gradatim.schemas.recipe import Step, explain
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+Maturity = Literal["stable", "experimental"]
+
+AREAS: dict[str, str] = {
+    "reader": "gradatim.tasks.ingest",
+    "dataset": "gradatim.tasks.ingest",
+    "difficulty": "gradatim.tasks.difficulty",
+    "diversity": "gradatim.tasks.diversity",
+    "split": "gradatim.tasks.splits",
+    "pacing": "gradatim.tasks.curriculum",
+    "model": "gradatim.tasks.training",
+}
+"""What a plug-in can be, and the package whose modules hold the built-in ones."""
+
+
+class Config(BaseModel):
+    """Base of every plug-in's settings: unknown keys are errors, values are fixed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a plug-in is expected to take: wall `seconds` on two cores and peak `bytes` of memory."""
+
+    seconds: float
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One registered method.
+
+    Attributes
+    ----------
+    area, name : str
+    run : callable
+        The method itself; its signature is the area's (see docs/concepts.md).
+    config : type of Config
+    needs : tuple of str
+        Columns as ``table.column``, e.g. ``responses.score``; a name in braces is a setting that names a column,
+        e.g. ``examples.{column}``.
+    revision : int
+        Raised whenever the output for the same input changes; part of the fingerprint.
+    cost : callable
+        ``cost(rows, width) -> Cost``; width is respondents, dimensions or tokens, as the method counts them.
+    source : str
+        Authors (year). Title.
+    maturity : "stable" or "experimental"
+    row_wise : bool
+        Whether each row's result depends on that row alone, so that unchanged parts are reused.
+    """
+
+    area: str
+    name: str
+    run: Callable[..., Any]
+    config: type[Config]
+    needs: tuple[str, ...]
+    revision: int
+    cost: Callable[[int, int], Cost]
+    source: str
+    maturity: Maturity
+    row_wise: bool = False
+
+    @property
+    def summary(self) -> str:
+        """First line of the docstring."""
+        return (self.run.__doc__ or "").strip().split("\n")[0]
+
+
+_plugins: dict[tuple[str, str], Plugin] = {}
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def register(
+    area: str,
+    name: str,
+    *,
+    config: type[Config],
+    needs: tuple[str, ...] = (),
+    revision: int = 1,
+    cost: Callable[[int, int], Cost],
+    source: str,
+    maturity: Maturity = "stable",
+    row_wise: bool = False,
+) -> Callable[[F], F]:
+    """Register the decorated function as a plug-in; arguments as the attributes of `Plugin`."""
+    if area not in AREAS:
+        raise UsageError(f"there is no plug-in area {area!r}{nearest(area, AREAS)}", expected=", ".join(AREAS))
+
+    def decorate(function: F) -> F:
+        _plugins[area, name] = Plugin(area, name, function, config, needs, revision, cost, source, maturity, row_wise)
+        return function
+
+    return decorate
+
+
+@cache
+def _load(area: str) -> None:
+    package = importlib.import_module(AREAS[area])
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name not in ("task", "tasks"):  # the thin file that imports Prefect
+            importlib.import_module(f"{package.__name__}.{module.name}")
+    _load_entry_points()
+
+
+@cache
+def _load_entry_points() -> None:
+    for point in entry_points(group="gradatim.plugins"):
+        try:
+            point.load()
+        except Exception as error:  # a broken plug-in of a third party must not stop the command line
+            warnings.warn(f"plug-in {point.name!r} ({point.value}) does not load: {error}", stacklevel=2)
+
+
+def plugins(area: str) -> dict[str, Plugin]:
+    """Return an area's plug-ins by name, sorted."""
+    _load(area)
+    return {name: plugin for (a, name), plugin in sorted(_plugins.items()) if a == area}
+
+
+def get(area: str, name: str, *, where: str = "") -> Plugin:
+    """Return one plug-in; raises `UsageError` with the valid names and the nearest spelling."""
+    known = plugins(area)
+    if name not in known:
+        raise UsageError(
+            f"there is no {area} {name!r}{nearest(name, known)}", where=where, expected="one of " + ", ".join(known)
+        )
+    return known[name]
+
+
+def configure(plugin: Plugin, settings: Mapping[str, Any], *, where: str = "") -> Config:
+    """Validate a plug-in's settings; raises `UsageError` that names the path, what was found and what is valid."""
+    try:
+        return plugin.config.model_validate(dict(settings))
+    except ValidationError as error:
+        raise explain(error, plugin.config, where=where or f"{plugin.area} {plugin.name}") from None
+
+
+def resolve(area: str, step: Step, *, where: str = "") -> tuple[Plugin, Config]:
+    """Find a recipe step's plug-in and validate its settings; `where` is the path in the recipe, for errors."""
+    plugin = get(area, step.method, where=where)
+    return plugin, configure(plugin, step.settings, where=f"{where}.{step.method}" if where else step.method)

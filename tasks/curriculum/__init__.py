@@ -1,0 +1,1 @@
+"""Pacing, selection and order."""

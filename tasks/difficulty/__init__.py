@@ -1,0 +1,1 @@
+"""One difficulty estimator a file."""

@@ -1,0 +1,1 @@
+"""One diversity measure a file."""

@@ -1,0 +1,1 @@
+"""Metrics, matrices and their uncertainty."""

@@ -1,0 +1,1 @@
+"""Readers, column mapping and procedural data sets."""

@@ -1,0 +1,1 @@
+"""One summary object, rendered to terminal, HTML and Prefect artifact."""

@@ -1,0 +1,1 @@
+"""One split builder a file."""

@@ -1,0 +1,1 @@
+"""Launchers, worker, order sampler and model recipes."""
