@@ -1,8 +1,8 @@
 """The one way in which rows, tables, ids and settings are hashed: xxh3-128 over a canonical encoding.
 
-Encoding of a row: for each column in order of name whose value is not null, the name, a type tag and the value. Widening a
-type (int32 to int64, float32 to float64), the order of columns and a column of nulls do not change a hash. A table's hash is
-the sum of its rows' hashes modulo 2^128, so neither the order of rows nor the cut into parts matters.
+Encoding of a row: for each column in order of name whose value is not null, the name, a type tag and the value. To widen
+a type (int32 to int64, float32 to float64), the order of columns and a column of nulls do not change a hash. A table's
+hash is the sum of its rows' hashes modulo 2^128, so neither the order of rows nor the cut into parts matters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The recipe: all that a run is asked to do, as a pydantic model whose serialisation is YAML.
 
-A recipe names methods; their settings are checked against the plug-ins by `gradatim.tasks.core.registry.resolve`. Credentials never stand
-in a recipe. Each section hashes on its own, so that a change in one leaves the others' results in use.
+A recipe names methods; their settings are checked against the plug-ins by `gradatim.tasks.core.registry.resolve`.
+Credentials never stand in a recipe. Each section hashes on its own, so that a change in one leaves the others' results
+in use.
 """
 
 from __future__ import annotations
@@ -248,7 +249,7 @@ class _StrictLoader(yaml.SafeLoader):
 def _mapping(loader: _StrictLoader, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
     seen: dict[Any, int] = {}
     for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+        key = loader.construct_object(key_node, deep=True)
         line = key_node.start_mark.line + 1
         if key in seen:
             raise yaml.MarkedYAMLError(
@@ -257,7 +258,7 @@ def _mapping(loader: _StrictLoader, node: yaml.MappingNode, deep: bool = False) 
         seen[key] = line
     loader.flatten_mapping(node)
     return {
-        loader.construct_object(k, deep=True): loader.construct_object(v, deep=True)  # type: ignore[no-untyped-call]
+        loader.construct_object(k, deep=True): loader.construct_object(v, deep=True)
         for k, v in node.value
     }
 
@@ -320,7 +321,8 @@ def _short(step: dict[str, Any]) -> Any:
 
 def explain(error: ValidationError, model: type[BaseModel], *, where: str) -> UsageError:
     """Turn pydantic's first complaint into an error with path, value found, valid names and nearest spelling."""
-    first = error.errors()[0]
+    # a misspelt key is the likelier cause of a missing one
+    first = min(error.errors(), key=lambda complaint: complaint["type"] != "extra_forbidden")
     loc = first["loc"]
     path = ".".join(str(step) for step in loc)
     at = f"{where}: {path}" if path else where
