@@ -7,55 +7,91 @@ in use.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
+from gradatim.schemas import strict_yaml
 from gradatim.schemas.errors import UsageError, nearest
+from gradatim.schemas.explain import explain as explain
+from gradatim.schemas.explain import shown
 from gradatim.schemas.hashing import value_hash
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-
-NAME = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, ser_json_inf_nan="strings")
 
     def section_hash(self) -> str:
         """Hash of this section's settings, 32 hex digits."""
-        return value_hash(self.model_dump(mode="json", by_alias=True))
+        return value_hash(json.loads(self.model_dump_json(by_alias=True)))
 
 
 class Step(_Section):
     """A method and its settings: written ``irt`` or ``irt: {model: 2pl}``; ``as`` names its result."""
 
-    method: str
-    name: str = Field("", description="name of the result; the method's name unless two would be equal")
-    settings: dict[str, Any] = Field(default_factory=dict)
+    method: str = Field(min_length=1, description="name of a plug-in")
+    name: str = Field("", description="name of the result, written `as`; the method's name by default")
+    settings: dict[str, Any] = Field(default_factory=dict, description="the plug-in's settings")
 
     @model_validator(mode="before")
     @classmethod
     def _from_yaml(cls, found: Any) -> Any:
         if isinstance(found, str):
             return {"method": found, "name": found}
-        if isinstance(found, dict) and len(found) == 1 and "method" not in found:
-            method, settings = next(iter(found.items()))
-            if settings is None:
-                settings = {}
-            if not isinstance(settings, dict):
-                raise ValueError(f"the settings of {method!r} should be a mapping, found {settings!r}")
-            settings = dict(settings)
-            name = settings.pop("as", method)
-            return {"method": method, "name": str(name), "settings": settings}
-        return found
+        if not isinstance(found, dict):
+            raise ValueError(f"a step is a method's name, or 'method: {{setting: value}}'; found {shown(found)}")
+        if "method" in found and found.keys() <= {"method", "name", "settings"}:
+            return {**found, "name": found.get("name") or found["method"]}
+        if len(found) != 1:
+            raise ValueError(
+                f"a step names one method; found {shown(found)}: settings belong indented below their method"
+            )
+        method, settings = next(iter(found.items()))
+        if settings is None:
+            settings = {}
+        if not isinstance(settings, dict):
+            raise ValueError(f"the settings of {method!r} should be a mapping; found {shown(settings)}")
+        settings = dict(settings)
+        name = settings.pop("as", method)
+        if name is None or isinstance(name, dict | list) or not str(name).strip():
+            raise ValueError(f"'as' should name the result of {method!r}; found {shown(name)}")
+        return {"method": method, "name": str(name), "settings": settings}
 
 
-def _columns(found: Any) -> Any:
+def _listed(found: Any) -> Any:
     return [found] if isinstance(found, str) else found
 
 
-Columns = Annotated[list[str], BeforeValidator(_columns)]
+def _steps(found: Any) -> Any:
+    if found is None:  # the section's name with nothing below it
+        return []
+    if not isinstance(found, list | tuple):
+        raise ValueError(f"a list of steps is expected, each on its own line after '- '; found {shown(found)}")
+    return found
+
+
+def _share(found: Any) -> Any:
+    if isinstance(found, str) and (percent := re.fullmatch(r"(\d+\.?\d*|\.\d+) ?%", found.strip())):
+        return float(percent[1]) / 100
+    return found
+
+
+def _plain_name(found: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]{0,63}", found):
+        raise ValueError(
+            f"found {found!r}; a name has at most 64 lower-case letters, digits, '_', '-' or '.', and starts with a "
+            "letter or digit"
+        )
+    return found
+
+
+Columns = Annotated[list[str], BeforeValidator(_listed)]
+Steps = Annotated[list[Step], BeforeValidator(_steps)]
+Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
+Name = Annotated[str, AfterValidator(_plain_name)]
 
 
 class Examples(_Section):
@@ -70,14 +106,14 @@ class Examples(_Section):
     identity: Columns = Field(default_factory=list, description="columns whose hash is the id; the input by default")
     input: str | None = Field(None, description="column that the model sees")
     output: str | None = Field(None, description="column that the model should answer")
-    domain: str | None = None
-    group: str | None = None
-    task: str | None = None
-    level: str | None = None
-    template: str | None = None
+    domain: str | None = Field(None, description="column with the origin: repository, site, topic")
+    group: str | None = Field(None, description="column whose equal values never cross a split")
+    task: str | None = Field(None, description="column with the task that a row belongs to")
+    level: str | None = Field(None, description="column with a difficulty level that people gave")
+    template: str | None = Field(None, description="column with the template that a row was made from")
     structure: str | None = Field(None, description="column with a tree: node list, nested list, or brackets")
     factors: Columns = Field(default_factory=list, description="columns that become named factors, or one map column")
-    created_at: str | None = None
+    created_at: str | None = Field(None, description="column with the time at which a row came into being")
     unit: Literal["characters", "words"] = Field("words", description="unit of length_input and length_output")
     encoding: str = Field("utf-8", description="encoding of text files")
     on_conflict: Literal["first", "last", "reject"] = Field(
@@ -87,7 +123,8 @@ class Examples(_Section):
     @model_validator(mode="after")
     def _one_source(self) -> Examples:
         if (self.source is None) == (self.generate is None):
-            raise ValueError("give either 'from' (files) or 'generate' (a procedural data set)")
+            both = "both are given" if self.source else "neither is given"
+            raise ValueError(f"give either 'from' (files) or 'generate' (a procedural data set); {both}")
         return self
 
 
@@ -95,14 +132,16 @@ class Responses(_Section):
     """Where the record of who solved what comes from."""
 
     source: str = Field(alias="from", description="file, glob or folder")
-    format: Literal["csv", "jsonl", "parquet", "arrow", "lm-eval"] | None = None
+    format: Literal["csv", "jsonl", "parquet", "arrow", "lm-eval"] | None = Field(
+        None, description="when the ending does not say; lm-eval for lm-evaluation-harness sample logs"
+    )
     respondent: str = Field("respondent_id", description="column that names who answered")
     example: str = Field("example_id", description="column that names the example")
     score: str = Field("score", description="column with a score in [0, 1], or true/false")
-    attempt: str | None = None
-    family: str | None = None
-    attempted_at: str | None = None
-    period: str | None = None
+    attempt: str | None = Field(None, description="column that counts a respondent's attempts at an example")
+    family: str | None = Field(None, description="column with the family of related respondents")
+    attempted_at: str | None = Field(None, description="column with the time of the attempt")
+    period: str | None = Field(None, description="column with the rating period, a whole number")
     metric: str | None = Field(None, description="lm-eval: which metric")
     filter: str | None = Field(None, description="lm-eval: which filter")
     join: str | None = Field(None, description="lm-eval: field of the document that holds the example's id, or 'input'")
@@ -113,9 +152,12 @@ class Curriculum(_Section):
 
     by: str = Field(description="name of a difficulty of this recipe")
     split: str = Field("", description="name of the split whose train rows are ordered; the first one by default")
-    pacing: Step = Field(default_factory=lambda: Step(method="competence", name="competence"))
+    pacing: Step = Field(
+        default_factory=lambda: Step(method="competence"), description="how the share of available rows grows"
+    )
     arms: list[Literal["curriculum", "random", "anti", "shuffled"]] = Field(
-        default_factory=lambda: ["curriculum", "random", "anti", "shuffled"]  # type: ignore[arg-type]
+        default_factory=lambda: ["curriculum", "random", "anti", "shuffled"],  # type: ignore[arg-type]
+        description="orders to write: the curriculum and its controls",
     )
     passes: float = Field(1.0, gt=0, description="passes over the training rows, in positions of the random arm")
     stages: int = Field(10, ge=1, le=1000, description="stages into which the order is cut")
@@ -123,17 +165,17 @@ class Curriculum(_Section):
     @model_validator(mode="after")
     def _distinct(self) -> Curriculum:
         if len(set(self.arms)) != len(self.arms) or not self.arms:
-            raise ValueError("arms should be one or more different names")
+            raise ValueError(f"arms should be one or more different names; found {shown(list(self.arms))}")
         return self
 
 
 class Optimizer(_Section):
     """AdamW's settings."""
 
-    lr: float = Field(1e-3, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
-    warmup: float = Field(0.0, ge=0, le=1, description="share of the steps with a rising learning rate")
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    lr: float = Field(1e-3, gt=0, description="learning rate after the warm-up")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay")
+    warmup: Share = Field(0.0, description="share of the steps with a rising learning rate")
+    schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="learning rate after the warm-up")
     clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
 
 
@@ -148,18 +190,18 @@ class Train(_Section):
     """A DeepSpeed training run over one curriculum, an arm and a seed a run."""
 
     model: Step = Field(description="seq2seq, mlp, or package.module:object")
-    launcher: Literal["local", "print"] = "local"
+    launcher: Literal["local", "print"] = Field("local", description="start the workers here, or print the command")
     arms: list[str] = Field(default_factory=list, description="arms to train; all of the curriculum's by default")
-    seeds: list[int] = Field(default_factory=lambda: [0])
+    seeds: list[int] = Field(default_factory=lambda: [0], description="seeds of the weights, a run each")
     ranks: int = Field(1, ge=1, description="worker processes on this host; one a GPU where there are GPUs")
-    global_batch: int = Field(64, ge=1)
-    micro_batch: int = Field(64, ge=1)
+    global_batch: int = Field(64, ge=1, description="positions of the order that one optimizer step takes")
+    micro_batch: int = Field(64, ge=1, description="rows that one rank computes at once")
     workers: int = Field(0, ge=0, description="loader processes a rank")
     zero: Literal[0, 1, 2, 3] | None = Field(None, description="ZeRO stage; 0 on CPU and 2 on GPU by default")
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto is fp32 on CPU and bf16 on GPU")
     max_steps: int | None = Field(None, ge=1, description="stop early, in optimizer steps")
-    optimizer: Optimizer = Field(default_factory=Optimizer)
-    checkpoints: Checkpoints = Field(default_factory=Checkpoints)
+    optimizer: Optimizer = Field(default_factory=Optimizer, description="AdamW's settings")
+    checkpoints: Checkpoints = Field(default_factory=Checkpoints, description="when weights are saved")
 
     @model_validator(mode="after")
     def _accumulates(self) -> Train:
@@ -176,45 +218,37 @@ class Evaluate(_Section):
 
     split: str = Field("", description="name of the split; the curriculum's by default")
     difficulty: str = Field("", description="difficulty whose bins are an axis; the curriculum's by default")
-    metric: Literal["exact_match"] = "exact_match"
+    metric: Literal["exact_match"] = Field("exact_match", description="what is computed from an answer")
     baseline: str = Field("random", description="arm that the others are compared with, pair by pair")
     cluster: str = Field("", description="column whose values are resampled together; the group by default")
-    resamples: int = Field(10_000, ge=100)
+    resamples: int = Field(10_000, ge=100, description="bootstrap resamples behind an interval")
 
 
 class Checks(_Section):
-    """Limits beyond which nothing is published."""
+    """Limits beyond which nothing is published; a share may be written as 0.01 or 1%."""
 
-    rejects: float = Field(0.01, ge=0, le=1, description="largest share of rejected rows; 1% may be written")
-    joined: float = Field(0.98, ge=0, le=1, description="smallest share of responses that must find their example")
-    output_not_empty: float = Field(0.0, ge=0, le=1, description="largest share of rows with an empty output")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _percent(cls, found: Any) -> Any:
-        if not isinstance(found, dict):
-            return found
-        return {
-            key: float(value[:-1]) / 100 if isinstance(value, str) and re.fullmatch(r"[\d.]+ ?%", value) else value
-            for key, value in found.items()
-        }
+    rejects: Share = Field(0.01, description="largest share of rejected rows")
+    joined: Share = Field(0.98, description="smallest share of responses that must find their example")
+    output_not_empty: Share = Field(0.0, description="largest share of rows with an empty output")
 
 
 class Recipe(_Section):
     """All that a run is asked to do."""
 
-    dataset: str = Field(pattern=NAME, description="name under which the tables stand in the store")
-    store: str = Field("runs/", description="local folder or object store URL; credentials from the environment")
-    examples: Examples
-    responses: Responses | None = None
-    difficulty: list[Step] = Field(default_factory=list)
-    diversity: list[Step] = Field(default_factory=list)
-    splits: list[Step] = Field(default_factory=list)
-    curriculum: Curriculum | None = None
-    train: Train | None = None
-    evaluate: Evaluate | None = None
-    checks: Checks = Field(default_factory=Checks)
-    seed: int = Field(0, ge=0)
+    dataset: Name = Field(description="name under which the tables stand in the store")
+    store: str = Field(
+        "runs/", min_length=1, description="local folder or object store URL; credentials from the environment"
+    )
+    examples: Examples = Field(description="where the examples come from")
+    responses: Responses | None = Field(None, description="who solved what, if known")
+    difficulty: Steps = Field(default_factory=list, description="difficulty estimators, each a step")
+    diversity: Steps = Field(default_factory=list, description="diversity measures, each a step")
+    splits: Steps = Field(default_factory=list, description="split builders, each a step")
+    curriculum: Curriculum | None = Field(None, description="the order of training")
+    train: Train | None = Field(None, description="training over that order")
+    evaluate: Evaluate | None = Field(None, description="what is measured after training")
+    checks: Checks = Field(default_factory=Checks, description="limits beyond which nothing is published")
+    seed: int = Field(0, ge=0, description="seed of every random choice but the weights")
     release: bool = Field(False, description="make the tables of a successful run a release")
 
     @model_validator(mode="after")
@@ -222,48 +256,38 @@ class Recipe(_Section):
         for section in ("difficulty", "diversity", "splits"):
             names = [step.name for step in getattr(self, section)]
             if twice := sorted({name for name in names if names.count(name) > 1}):
-                raise ValueError(f"{section}: two steps are called {twice[0]!r}; name one with 'as'")
+                raise _wrong(section, f"two steps are called {twice[0]!r}", "another name for one of them: 'as: NAME'")
+        difficulties, splits = [s.name for s in self.difficulty], [s.name for s in self.splits]
         if self.curriculum:
-            _known("curriculum: by", self.curriculum.by, [step.name for step in self.difficulty])
-            if self.curriculum.split:
-                _known("curriculum: split", self.curriculum.split, [step.name for step in self.splits])
-            if not self.splits:
-                raise ValueError("a curriculum needs a split: add a section 'splits'")
+            if not splits:
+                raise _wrong("curriculum", "a curriculum orders the train rows of a split", "a section 'splits'")
+            _known("curriculum.by", self.curriculum.by, difficulties)
+            _known("curriculum.split", self.curriculum.split or splits[0], splits)
         if self.train:
             if not self.curriculum:
-                raise ValueError("training needs an order: add a section 'curriculum'")
+                raise _wrong("train", "training needs an order", "a section 'curriculum'")
             for arm in self.train.arms:
-                _known("train: arms", arm, list(self.curriculum.arms))
+                _known("train.arms", arm, list(self.curriculum.arms))
+        if self.evaluate:
+            if not splits:
+                raise _wrong("evaluate", "an evaluation compares the parts of a split", "a section 'splits'")
+            _known("evaluate.split", self.evaluate.split or splits[0], splits)
+            if self.evaluate.difficulty:
+                _known("evaluate.difficulty", self.evaluate.difficulty, difficulties)
+            if self.train and self.curriculum and "baseline" in self.evaluate.model_fields_set:
+                _known("evaluate.baseline", self.evaluate.baseline, self.train.arms or list(self.curriculum.arms))
         return self
 
 
-def _known(where: str, name: str, valid: list[str]) -> None:
+def _known(path: str, name: str, valid: list[str]) -> None:
     if name not in valid:
-        raise ValueError(f"{where}: there is no {name!r}{nearest(name, valid)}; one of {', '.join(valid) or 'none'}")
+        listed = "one of " + ", ".join(valid) if valid else "a name from this recipe, which has none yet"
+        raise _wrong(path, f"there is no {name!r}{nearest(name, valid)}", listed)
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML in which a key that stands twice is an error."""
-
-
-def _mapping(loader: _StrictLoader, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-    seen: dict[Any, int] = {}
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        line = key_node.start_mark.line + 1
-        if key in seen:
-            raise yaml.MarkedYAMLError(
-                problem=f"the key {key!r} stands twice, first in line {seen[key]}", problem_mark=key_node.start_mark
-            )
-        seen[key] = line
-    loader.flatten_mapping(node)
-    return {
-        loader.construct_object(k, deep=True): loader.construct_object(v, deep=True)
-        for k, v in node.value
-    }
-
-
-_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+def _wrong(path: str, what: str, expected: str) -> PydanticCustomError:
+    """Build the error of a check over several sections; `explain` reads it back."""
+    return PydanticCustomError("recipe", "{path}: {what}", {"path": path, "what": what, "expected": expected})
 
 
 def load_recipe(path: str | Path) -> Recipe:
@@ -280,6 +304,8 @@ def load_recipe(path: str | Path) -> Recipe:
     except FileNotFoundError:
         near = nearest(path.name, [p.name for p in path.parent.glob("*.y*ml")]) if path.parent.is_dir() else ""
         raise UsageError(f"there is no recipe here{near}", where=str(path), remedy="gradatim init YOUR_FILE") from None
+    except IsADirectoryError:
+        raise UsageError("this is a folder", where=str(path), expected="a recipe, a YAML file") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"the recipe is not UTF-8 (byte {error.start})", where=str(path)) from None
     return parse_recipe(text, where=str(path))
@@ -287,13 +313,10 @@ def load_recipe(path: str | Path) -> Recipe:
 
 def parse_recipe(text: str, *, where: str = "recipe") -> Recipe:
     """Check a recipe given as YAML text; raises as `load_recipe`."""
-    try:
-        found = yaml.load(text, _StrictLoader)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 0
-        raise UsageError(str(error.problem), where=f"{where}: line {line}", expected="valid YAML") from None
+    found = strict_yaml.load(text, where=where)
     if not isinstance(found, dict):
-        raise UsageError(f"found {type(found).__name__}", where=where, expected="a mapping with the key 'dataset'")
+        what = "the recipe is empty" if found is None else f"found {shown(found)}"
+        raise UsageError(what, where=where, expected="a mapping with the keys 'dataset' and 'examples'")
     try:
         return Recipe.model_validate(found)
     except ValidationError as error:
@@ -309,7 +332,7 @@ def dump_recipe(recipe: Recipe) -> str:
     for owner, key in (("examples", "generate"), ("curriculum", "pacing"), ("train", "model")):
         if owner in data and key in data[owner]:
             data[owner][key] = _short(data[owner][key])
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
+    return strict_yaml.dump(data)
 
 
 def _short(step: dict[str, Any]) -> Any:
@@ -317,50 +340,3 @@ def _short(step: dict[str, Any]) -> Any:
     if step.get("name", step["method"]) != step["method"]:
         settings["as"] = step["name"]
     return {step["method"]: settings} if settings else step["method"]
-
-
-def explain(error: ValidationError, model: type[BaseModel], *, where: str) -> UsageError:
-    """Turn pydantic's first complaint into an error with path, value found, valid names and nearest spelling."""
-    # a misspelt key is the likelier cause of a missing one
-    first = min(error.errors(), key=lambda complaint: complaint["type"] != "extra_forbidden")
-    loc = first["loc"]
-    path = ".".join(str(step) for step in loc)
-    at = f"{where}: {path}" if path else where
-    if first["type"] == "extra_forbidden":
-        known = _keys(_owner(model, loc))
-        return UsageError(
-            f"unknown key {loc[-1]!r}{nearest(str(loc[-1]), known)}", where=at, expected="one of " + ", ".join(known)
-        )
-    if first["type"] == "missing":
-        known = _keys(_owner(model, loc))
-        return UsageError(f"the key {loc[-1]!r} is missing", where=at, expected="keys here: " + ", ".join(known))
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "value_error":
-        return UsageError(message, where=at)
-    choices = first.get("ctx", {}).get("expected", "")
-    near = nearest(str(first["input"]), re.findall(r"'([^']*)'", choices))
-    return UsageError(f"found {first['input']!r}{near}", where=at, expected=message)
-
-
-def _keys(model: type[BaseModel] | None) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()] if model else []
-
-
-def _owner(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel] | None:
-    """Follow a validation error's path to the model whose key it complains about."""
-    owner: type[BaseModel] | None = model
-    for step in path[:-1]:
-        if owner is None or isinstance(step, int):
-            continue
-        fields = {field.alias or name: field for name, field in owner.model_fields.items()}
-        owner = _model_in(fields[step].annotation) if step in fields else owner
-    return owner
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for argument in getattr(annotation, "__args__", ()):
-        if (found := _model_in(argument)) is not None:
-            return found
-    return None
