@@ -110,10 +110,22 @@ def register(
         raise UsageError(f"there is no plug-in area {area!r}{nearest(area, AREAS)}", expected=", ".join(AREAS))
 
     def decorate(function: F) -> F:
+        _no_clash(area, name, function)
         _plugins[area, name] = Plugin(area, name, function, config, needs, revision, cost, source, maturity, row_wise)
         return function
 
     return decorate
+
+
+def _no_clash(area: str, name: str, function: Callable[..., Any]) -> None:
+    """Two modules cannot give one name; a built-in method keeps its own, whichever module was imported first."""
+    taken = _plugins.get((area, name))
+    if taken is None or taken.run.__module__ == function.__module__:
+        return
+    what = f"the {area} {name!r} of {function.__module__} is also one of {taken.run.__module__}"
+    if not function.__module__.startswith("gradatim."):
+        raise UsageError(what, remedy="register it under another name")
+    warnings.warn(f"{what}: the built-in one is used", stacklevel=4)
 
 
 @cache
@@ -130,7 +142,7 @@ def _load_entry_points() -> None:
     for point in entry_points(group="gradatim.plugins"):
         try:
             point.load()
-        except Exception as error:  # a broken plug-in of a third party must not stop the command line
+        except (Exception, SystemExit) as error:  # a broken plug-in of a third party must not stop the command line
             warnings.warn(f"plug-in {point.name!r} ({point.value}) does not load: {error}", stacklevel=2)
 
 
