@@ -1,0 +1,28 @@
+"""Workers end with their parent: each holds the read end of a pipe whose write end only the parent has."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from gradatim.tasks.training.attempts import ORPHANED
+
+VARIABLE = "GRADATIM_LIFELINE"
+
+
+def watch() -> None:
+    """Exit this process within milliseconds of its parent's death, whatever the other threads are doing.
+
+    Reads the pipe's number from the environment; without it (a worker started by hand, or by another launcher) there
+    is no parent to follow.
+    """
+    number = os.environ.pop(VARIABLE, "")
+    if number:
+        threading.Thread(target=_wait, args=(int(number),), name="lifeline", daemon=True).start()
+
+
+def _wait(pipe: int) -> None:
+    while os.read(pipe, 1):
+        pass
+    # no clean-up: collectives and loaders would hang, and the fence makes half-written work harmless
+    os._exit(ORPHANED)

@@ -1,0 +1,58 @@
+"""Training dynamics of each example from the logits of its answer's tokens.
+
+Source: S. Swayamdipta et al. (2020), Dataset Cartography: Mapping and Diagnosing Datasets with Training Dynamics
+(gold probability, correctness); M. Paul, S. Ganguli, G. K. Dziugaite (2021), Deep Learning on a Data Diet: Finding
+Important Examples Early in Training (error norm, EL2N); G. Pleiss et al. (2020), Identifying Mislabeled Data using the
+Area Under the Margin Ranking (margin).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NAMES = ("loss", "gold_probability", "correct", "margin", "error_norm")
+"""What a model's forward returns for each example; only `loss` is required of a user's own model."""
+
+
+def token_signals(logits: Tensor, gold: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    """Measure each example.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (examples, tokens, classes)
+    gold : Tensor of int64, shape (examples, tokens)
+    mask : Tensor of bool, shape (examples, tokens)
+        True where a token counts; at least one in each row.
+
+    Returns
+    -------
+    dict of Tensor, each of shape (examples,)
+        `loss` (mean over the tokens, nats; the only one with a gradient), `gold_probability` (geometric mean over the
+        tokens), `correct` (bool: the gold token is the likeliest everywhere), `margin` (gold logit less the largest other
+        one, smallest over the tokens), `error_norm` (2-norm of probabilities less one-hot, mean over the tokens).
+    """
+    import torch
+
+    logits = logits.float()
+    log_probabilities = logits.log_softmax(-1)
+    gold_log = log_probabilities.gather(-1, gold[..., None])[..., 0]
+    count = mask.sum(-1).clamp(min=1)
+    loss = -(gold_log * mask).sum(-1) / count
+    with torch.no_grad():
+        # both moments of the probabilities come from one pass over the classes
+        top, place = log_probabilities.topk(min(2, logits.shape[-1]), -1)
+        other = torch.where(place[..., 0] == gold, top[..., -1], top[..., 0])
+        # differences of log-probabilities are differences of logits
+        margin = (gold_log - other).masked_fill(~mask, torch.inf).amin(-1)
+        square = (2 * log_probabilities).exp().sum(-1) - 2 * gold_log.exp() + 1
+        error_norm = (square.clamp(min=0).sqrt() * mask).sum(-1) / count
+        return {
+            "loss": loss,
+            "gold_probability": (-loss).exp(),
+            "correct": margin > 0,
+            "margin": margin,
+            "error_norm": error_norm,
+        }
