@@ -8,8 +8,9 @@ came in, and blocks are merged as a balanced binary tree.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
@@ -133,11 +134,21 @@ def merge(partials: Sequence[Moments]) -> Moments:
     return level[0]
 
 
-def _partial(block: Floats) -> Moments:
-    # a single thread's order of additions; the number of threads may change that inside a matrix product
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+def one_thread() -> AbstractContextManager[Any]:
+    """Hold NumPy's linear algebra to one thread, whose order of additions does not depend on the machine's cores."""
+    limit: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
+    return limit
 
-    with threadpool_limits(limits=1, user_api="blas"):
+
+@cache
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+    return ThreadpoolController()  # looks through the loaded libraries: once
+
+
+def _partial(block: Floats) -> Moments:
+    with one_thread():
         return Moments(len(block), block.sum(axis=0), block.T @ block)
 
 

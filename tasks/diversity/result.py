@@ -1,0 +1,135 @@
+"""What a diversity measure gives back: statistics of subsets, values of rows, and what they rest on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import polars as pl
+from gradatim.schemas.errors import UsageError, nearest
+from gradatim.schemas.hashing import value_hash
+from gradatim.schemas.summary import Fact, Summary, SummaryTable
+from gradatim.schemas.tables import spec
+
+_SHOWN = 50
+
+
+class Statistic(NamedTuple):
+    """One number about one subset; `low` and `high` are None where there is no interval."""
+
+    subset: str
+    metric: str
+    value: float | None
+    n: int
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Diversity:
+    """A measure's result.
+
+    Attributes
+    ----------
+    method : str
+        Name of the measure, with its column where that matters.
+    statistics : polars.DataFrame
+        In the schema of the table `statistics`.
+    table : polars.DataFrame
+        In the schema of the table `diversity`; no rows where the measure says nothing about single rows.
+    main : str
+        The metric to look at first.
+    parameters : dict
+        Settings, as JSON values.
+    source : str
+        Authors (year). Title.
+    warnings : tuple of str
+    """
+
+    method: str
+    statistics: pl.DataFrame
+    table: pl.DataFrame
+    main: str
+    parameters: dict[str, Any]
+    source: str
+    warnings: tuple[str, ...] = field(default=())
+
+    def value(self, metric: str = "", subset: str = "all") -> float:
+        """Return one statistic; raises `UsageError` with the nearest spelling for an unknown one."""
+        metric = metric or self.main
+        found = self.statistics.filter((pl.col("metric") == metric) & (pl.col("subset") == subset))
+        if found.is_empty():
+            known = self.statistics["metric"].unique(maintain_order=True).to_list()
+            subsets = self.statistics["subset"].unique(maintain_order=True).to_list()
+            raise UsageError(
+                f"there is no {metric!r} of {subset!r}{nearest(metric, known)}",
+                expected=f"metric one of {', '.join(known)}; subset one of {', '.join(subsets[:10])}",
+            )
+        value = found["value"][0]
+        return float("nan") if value is None else float(value)
+
+    def summary(self) -> Summary:
+        """Describe the result for people, with its chart."""
+        from gradatim.tasks.core.charts import chart
+
+        first = self.statistics.filter(pl.col("subset") == "all")
+        rows = self.statistics.select("subset", "metric", "value", "ci_low", "ci_high", "n").head(_SHOWN).rows()
+        left = len(self.statistics) - len(rows)
+        return Summary(
+            step=f"diversity {self.method}",
+            headline=f"{self.main} {self.value():.4g} over {int(first['n'][0]):,} rows",
+            facts=tuple(Fact(row["metric"], row["value"]) for row in first.iter_rows(named=True)),
+            tables=(
+                SummaryTable(
+                    "Diversity",
+                    ("subset", "metric", "value", "low", "high", "rows"),
+                    tuple(rows),
+                    note=f"{left} more rows in the table statistics" if left else "",
+                ),
+            ),
+            charts=(chart(self.plot(), f"Diversity ({self.method})"),),
+            warnings=self.warnings,
+            sources=(self.source,),
+        )
+
+    def plot(self) -> Any:
+        """Draw the main metric of each subset, or all metrics where there is one subset (an Altair chart)."""
+        from gradatim.tasks.core.charts import bars
+
+        subsets = self.statistics.filter(pl.col("metric") == self.main)
+        if len(subsets) > 1:
+            return bars(subsets.head(_SHOWN), x="subset", y="value", title=f"{self.method}: {self.main}")
+        return bars(self.statistics.drop_nulls("value"), x="metric", y="value", title=self.method)
+
+    def cite(self) -> str:
+        """Return the source to cite."""
+        return self.source
+
+    def __repr__(self) -> str:
+        rows = [
+            f"  {metric:<22} {value:.4f}" if value is not None else f"  {metric:<22} -"
+            for metric, value in self.statistics.filter(pl.col("subset") == "all").select("metric", "value").rows()
+        ]
+        subsets = self.statistics["subset"].n_unique() - 1
+        more = [f"  ... and {subsets} subsets in .statistics"] if subsets else []
+        notes = [f"  ! {warning}" for warning in self.warnings]
+        return "\n".join([f"Diversity {self.method}", *rows, *more, *notes])
+
+
+def statistics_table(rows: Sequence[Statistic], parameters: dict[str, Any]) -> pl.DataFrame:
+    """Return rows in the schema of the table `statistics`, sorted by its key; not finite values become null."""
+    digest, text = value_hash(parameters), json.dumps(parameters, sort_keys=True)
+    records = [(row.subset, "", row.metric, digest, row.value, row.low, row.high, row.n, text) for row in rows]
+    frame = pl.DataFrame(records, schema=polars_schema("statistics"), orient="row")
+    numbers = pl.col("value", "ci_low", "ci_high")
+    frame = frame.with_columns(pl.when(numbers.is_finite()).then(numbers).name.keep())
+    return frame.sort(spec("statistics").key)
+
+
+def polars_schema(table: str) -> dict[str, pl.DataType]:
+    """Return a contract's columns with their Polars types."""
+    empty = pl.from_arrow(spec(table).schema.empty_table())
+    assert isinstance(empty, pl.DataFrame)
+    return dict(empty.schema)
