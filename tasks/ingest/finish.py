@@ -55,4 +55,5 @@ def finish_generated(frame: pl.DataFrame, name: str) -> pl.DataFrame:
         pl.lit(None, dtype=dtype).alias(column) for column, dtype in dtypes.items() if column not in frame.columns
     ]
     payload = [column for column in frame.columns if column not in dtypes]
-    return frame.with_columns(missing).select(*dtypes, *payload).cast({**dtypes}).sort("example_id")
+    contract = [pl.col(column).cast(dtype) for column, dtype in dtypes.items()]
+    return frame.with_columns(missing).select(*contract, *payload).sort("example_id")
