@@ -1,1 +1,1 @@
-"""Pacing, selection and order."""
+"""Pacing, and the order of training with its control arms."""

@@ -1,0 +1,41 @@
+"""Settings that every split strategy shares."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from gradatim.tasks.core.registry import Config
+from pydantic import Field, field_validator, model_validator
+
+Match = Literal["difficulty", "length"]
+
+
+class SplitConfig(Config):
+    """Shares, groups, seeds and controls of a split."""
+
+    validation: float = Field(0.1, ge=0, lt=1, description="share of the in-distribution rows for validation")
+    test: float = Field(0.1, gt=0, lt=1, description="share of the in-distribution rows for test")
+    validation_ood: float = Field(0.0, ge=0, lt=1, description="share of the out-of-distribution rows for validation")
+    keep_together: tuple[str, ...] | None = Field(
+        None, description="columns whose equal values never cross a split; 'group' where there is one; [] for none"
+    )
+    seeds: int = Field(1, ge=1, le=1000, description="number of splits, with the seeds seed, seed + 1, ...")
+    controls: bool = Field(True, description="also build NAME.random and, where there is a difficulty, NAME.matched")
+    difficulty: str = Field("", description="method whose bins are matched; the first by name where there are several")
+    match: tuple[Match, ...] = Field(("difficulty",), min_length=1, description="what NAME.matched is matched on")
+
+    @field_validator("keep_together", "match", mode="before")
+    @classmethod
+    def _one_or_more(cls, found: Any) -> Any:
+        return (found,) if isinstance(found, str) else found
+
+    @model_validator(mode="after")
+    def _leaves_train(self) -> SplitConfig:
+        if self.validation + self.test >= 1:
+            raise ValueError(f"validation {self.validation} + test {self.test} leave nothing for train")
+        return self
+
+    def columns(self) -> list[str]:
+        """Columns of examples that these settings name."""
+        named = [getattr(self, "column", None), *(self.keep_together or ())]
+        return list(dict.fromkeys(name for name in named if name))

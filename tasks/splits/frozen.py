@@ -1,0 +1,147 @@
+"""Frozen evaluation: rows in test or test_ood of a released split stay there, and their twins never enter train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from gradatim.schemas.errors import UsageError
+from gradatim.schemas.tables import SPLITS
+from gradatim.tasks.splits.inputs import phrase
+
+KEPT = "kept from the released split"
+"""How the reason of a row begins that only its release holds where it is."""
+
+_TEST, _TEST_OOD, _EXCLUDED = SPLITS.index("test"), SPLITS.index("test_ood"), SPLITS.index("excluded")
+
+
+@dataclass(frozen=True)
+class Now:
+    """What the engine would do without a release: ids, split codes, components, reasons, all (rows,)."""
+
+    ids: pl.Series
+    split: np.ndarray
+    component: pl.Series
+    reason: pl.Series
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the release changed in one (seed, fold).
+
+    Attributes
+    ----------
+    seed, fold : int
+    frozen : int
+        Rows of the released test and test_ood.
+    left : int
+        Those that are no longer among the examples.
+    held : int
+        Those that the rules alone would have put elsewhere.
+    moved : int
+        Those that changed their split; always 0.
+    joined : int
+        Rows that are new in test or test_ood.
+    excluded : int
+        Rows kept out since their group or near-duplicates hold a frozen row.
+    """
+
+    seed: int
+    fold: int
+    frozen: int
+    left: int
+    held: int
+    moved: int
+    joined: int
+    excluded: int
+
+
+def released(table: pl.DataFrame | None) -> pl.DataFrame | None:
+    """Check a released split and drop its controls.
+
+    Parameters
+    ----------
+    table : polars.DataFrame or None
+        Columns example_id and split; seed, fold, strategy and component where it has them.
+
+    Raises
+    ------
+    UsageError
+        Where a column is missing or rows of two strategies are mixed.
+    """
+    if table is None:
+        return None
+    for name in ("example_id", "split"):
+        if name not in table.columns:
+            raise UsageError(f"the released split has no column {name!r}", expected="example_id and split")
+    if "strategy" in table.columns:
+        table = table.filter(~pl.col("strategy").str.contains(r"\.(random|matched)$"))
+        names = table["strategy"].unique().sort().to_list()
+        if len(names) > 1:
+            raise UsageError(
+                f"the released split mixes the strategies {', '.join(map(repr, names))}",
+                expected="rows of one strategy",
+            )
+    return table.filter(pl.col("split").is_in(["test", "test_ood"]))
+
+
+def keep(now: Now, table: pl.DataFrame, seed: int, fold: int) -> tuple[np.ndarray, pl.Series, Outcome]:
+    """Put frozen rows back where they were released, and keep their group's other rows out of every other split."""
+    for name, value in (("seed", seed), ("fold", fold)):
+        if name in table.columns:
+            table = table.filter(pl.col(name) == value)
+    columns = ["example_id", "split"] + (["component"] if "component" in table.columns else [])
+    table = table.select(columns).unique(subset="example_id", keep="first", maintain_order=True)
+    before = (
+        now.ids.to_frame("example_id")
+        .join(table.select("example_id", "split"), on="example_id", how="left", maintain_order="left")["split"]
+        .replace_strict({"test": _TEST, "test_ood": _TEST_OOD}, default=255, return_dtype=pl.UInt8)
+        .fill_null(255)
+        .to_numpy()
+    )
+    is_frozen = before != 255
+    split = np.where(is_frozen, before, now.split).astype(np.uint8)
+    changed = is_frozen & (split != now.split)
+    blocked = _twins(now.component, before, table) & ~is_frozen & (now.split != _EXCLUDED)
+    homes = _homes(now.component, before, table)
+    blocked &= homes != now.split  # a new row that its own draw puts beside the frozen one may join it
+    split[blocked] = _EXCLUDED
+    held_here = np.isin(split, [_TEST, _TEST_OOD])
+    reason = phrase(KEPT, "; the rule now says: ", now.reason, when=pl.Series(changed), otherwise=now.reason)
+    twin = ("its group ", now.component, " holds a released test row")
+    reason = phrase(*twin, when=pl.Series(blocked), otherwise=reason)
+    outcome = Outcome(
+        seed=seed,
+        fold=fold,
+        frozen=len(table),
+        left=len(table) - int(is_frozen.sum()),
+        held=int(changed.sum()),
+        moved=int((is_frozen & (split != before)).sum()),
+        joined=int((held_here & ~is_frozen).sum()),
+        excluded=int(blocked.sum()),
+    )
+    return split, reason, outcome
+
+
+def _by_component(component: pl.Series, before: np.ndarray, table: pl.DataFrame) -> pl.DataFrame:
+    """List each component that holds or held a frozen row, with its one frozen split, or 254 where it has both."""
+    here = pl.DataFrame({"component": component, "home": before}).filter(pl.col("home") != 255)
+    gone = pl.DataFrame(schema=here.schema)
+    if "component" in table.columns:
+        home = pl.col("split").replace_strict({"test": _TEST, "test_ood": _TEST_OOD}, return_dtype=pl.UInt8)
+        gone = table.select("component", home.alias("home"))
+    lowest, highest = pl.col("home").min(), pl.col("home").max()
+    one = pl.when(lowest == highest).then(lowest).otherwise(pl.lit(254, pl.UInt8)).alias("home")
+    return pl.concat([here, gone]).drop_nulls("component").group_by("component").agg(one)
+
+
+def _homes(component: pl.Series, before: np.ndarray, table: pl.DataFrame) -> np.ndarray:
+    found = component.to_frame("component").join(
+        _by_component(component, before, table), on="component", how="left", maintain_order="left"
+    )
+    return found["home"].fill_null(255).to_numpy()
+
+
+def _twins(component: pl.Series, before: np.ndarray, table: pl.DataFrame) -> np.ndarray:
+    return _homes(component, before, table) != 255

@@ -1,0 +1,75 @@
+"""How well a simple classifier tells training inputs from test inputs: the classifier two-sample test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from gradatim.schemas.hashing import uniform
+
+SOURCE = "Lopez-Paz & Oquab (2017). Revisiting Classifier Two-Sample Tests."
+MOST_ROWS = 5_000
+FOLDS = 5
+MOST_CHARACTERS = 2_000
+
+
+def shift_auc(left: pl.DataFrame, right: pl.DataFrame, seed: int) -> tuple[float | None, int]:
+    """Return the out-of-fold AUC of a logistic regression that tells two sets of texts apart.
+
+    Parameters
+    ----------
+    left, right : polars.DataFrame
+        Columns example_id, input (text), component (rows of one component stay in one fold). At most 5,000 rows a side
+        are taken, those with the smallest uniform number.
+    seed : int
+
+    Returns
+    -------
+    (float or None, int)
+        AUC, .5 where nothing tells them apart; None where a side is too small for five folds. Rows used.
+
+    Notes
+    -----
+    Features are hashed counts of words (1, 2) and of character n-grams (2 to 4), each row scaled to length 1, of the first
+    2,000 characters. A few seconds for two times 5,000 short texts.
+    """
+    sides = [_sample(side, seed) for side in (left, right)]
+    both = pl.concat(sides)
+    label = np.repeat([0, 1], [len(side) for side in sides])
+    key = both["component"].fill_null(both["example_id"])
+    fold = (uniform(key, seed, "shift auc fold") * FOLDS).astype(np.int64)
+    parts = [np.bincount(fold[label == value], minlength=FOLDS) for value in (0, 1)]
+    if any((part.sum() - part).min() == 0 for part in parts):  # a fold would be trained on one class
+        return None, len(both)
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import roc_auc_score
+
+    features = _features(both["input"].fill_null("").str.slice(0, MOST_CHARACTERS).to_list())
+    score = np.empty(len(both))
+    for one in np.unique(fold):
+        held = fold == one
+        model = LogisticRegression(C=1.0, solver="liblinear", class_weight="balanced", random_state=0)
+        score[held] = model.fit(features[~held], label[~held]).decision_function(features[held])
+    return float(roc_auc_score(label, np.round(score, 9))), len(both)
+
+
+def _sample(side: pl.DataFrame, seed: int) -> pl.DataFrame:
+    if len(side) <= MOST_ROWS:
+        return side
+    draw = uniform(side["example_id"], seed, "shift auc")
+    return side[np.sort(np.argsort(draw, kind="stable")[:MOST_ROWS])]
+
+
+def _features(texts: list[str]) -> Any:
+    from scipy.sparse import hstack
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    words = HashingVectorizer(
+        token_pattern=r"\S+", ngram_range=(1, 2), n_features=2**18, alternate_sign=False, lowercase=False
+    )
+    characters = HashingVectorizer(
+        analyzer="char_wb", ngram_range=(2, 4), n_features=2**18, alternate_sign=False, lowercase=False
+    )
+    counts = hstack([words.transform(texts), characters.transform(texts)], format="csr")
+    return counts[:, np.unique(counts.indices)]  # the solver's time grows with columns, also empty ones

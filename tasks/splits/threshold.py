@@ -1,0 +1,75 @@
+"""Threshold split: train on one side of a condition, test out of distribution on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+from gradatim.tasks.core.registry import Cost, register
+from gradatim.tasks.splits import conditions
+from gradatim.tasks.splits.config import SplitConfig
+from gradatim.tasks.splits.engine import IN, NEITHER, OUT, Marks, build
+from gradatim.tasks.splits.inputs import phrase, prepare
+from gradatim.tasks.splits.result import Split
+from pydantic import Field, field_validator
+
+SOURCE = (
+    "Lake & Baroni (2018). Generalization without Systematicity: On the Compositional Skills of Sequence-to-Sequence "
+    "Recurrent Networks."
+)
+
+
+class ThresholdConfig(SplitConfig):
+    """Settings of a threshold split."""
+
+    column: str = Field(description="column of numbers or times")
+    train: str = Field(description="in distribution where this holds: " + conditions.VALID)
+    gap: str | None = Field(None, description="rows where this holds are excluded: a band between the two sides")
+
+    @field_validator("train", "gap")
+    @classmethod
+    def _parses(cls, text: str | None) -> str | None:
+        if text is not None:
+            conditions.parse(text)
+        return text
+
+
+@register(
+    "split",
+    "threshold",
+    config=ThresholdConfig,
+    needs=("examples.{column}",),
+    cost=lambda rows, width: Cost(2e-6 * rows, 350 * rows),
+    source=SOURCE,
+)
+def run(tables: Mapping[str, pl.DataFrame], config: ThresholdConfig, seed: int) -> Split:
+    """Train where a condition on a column holds; the complement is test_ood; an optional band between is excluded."""
+    return by_condition(tables, config, seed, method="threshold", axis=config.column)
+
+
+def by_condition(
+    tables: Mapping[str, pl.DataFrame], config: ThresholdConfig, seed: int, *, method: str, axis: str
+) -> Split:
+    """Build a split from a condition; `axis` is what it says is shifted."""
+    examples = prepare(tables, config)
+    condition = conditions.parse(config.train)
+    column, ids = examples[config.column], examples["example_id"]
+    values = conditions.comparable(column, condition, ids)
+    inside = pl.select(condition.holds(pl.lit(values)).alias("x"))["x"]
+    shown, name = column.cast(pl.String), config.column
+    text = pl.when(inside).then(pl.lit(condition.text)).otherwise(pl.lit(condition.complement))
+    reason = phrase(f"{name} ", shown, " ", text)
+    side = np.where(inside.fill_null(False).to_numpy(), IN, OUT)
+    if config.gap is not None:
+        band = conditions.parse(config.gap)
+        in_gap = pl.select(band.holds(pl.lit(conditions.comparable(column, band, ids))).alias("x"))["x"].fill_null(
+            False
+        )
+        reason = phrase(f"{name} ", shown, f" is in the gap {config.gap}", when=in_gap, otherwise=reason)
+        side = np.where(in_gap.to_numpy(), NEITHER, side)
+    unknown = values.is_null()
+    side = np.where(unknown.to_numpy(), NEITHER, side).astype(np.int8)
+    reason = phrase(f"{name} is null", when=unknown, otherwise=reason)
+    marks = Marks(side, reason, f"{name} {condition.complement}")
+    return build(examples, [marks], config, seed, tables, method=method, axis=axis, source=SOURCE)
