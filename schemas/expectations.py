@@ -1,7 +1,8 @@
 """What every table is expected to satisfy, as values: the audit before publishing checks them.
 
-Row-level expectations concern one row and are validated by Great Expectations part by part; table-level ones concern the
-whole version and are checked by `gradatim.storage.checks` on streamed aggregates and merges. This module names neither.
+Row-level expectations concern one row and are validated by Great Expectations part by part; table-level ones concern
+the whole version and are checked by `gradatim.storage.checks` on streamed aggregates and merges. This module names
+neither.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ class Expectation:
     name : str
         Unique in its suite, e.g. ``score_between``.
     kind : str
-        For rows (null values pass, but for `not_null`): ``not_null``; ``finite``; ``between`` (`low`, `high`, `open_low`,
-        `open_high`; NaN fails); ``in_set`` (`values`); ``not_empty`` (text with at least one character); ``matches`` (`pattern`);
-        ``ordered`` (`column` at most `other`).
-        For tables: ``unique`` (the key); ``exists`` (`column` occurs as `other` in `table`); ``conserved`` (each group of `by` has
-        every row of `table` once); ``contiguous`` (`column` runs from 0 without a gap within `by`); ``splits_filled`` (each group
-        of `by` has rows in each of `values`); ``kept_whole`` (`column` lies in one split within `by`, but for excluded
-        rows); ``not_empty_table``.
+        For rows (null values pass, but for `not_null`): ``not_null``; ``finite``; ``between`` (`low`, `high`,
+        `open_low`, `open_high`; NaN fails); ``in_set`` (`values`); ``not_empty`` (text with at least one character);
+        ``matches`` (`pattern`); ``ordered`` (`column` at most `other`).
+        For tables: ``unique`` (the key); ``exists`` (`column` occurs as `other` in `table`); ``conserved`` (each
+        group of `by` has every row of `table` once); ``contiguous`` (`column` runs from 0 without a gap within `by`);
+        ``splits_filled`` (each group of `by` has rows in each of `values`); ``kept_whole`` (`column` lies in one
+        split within `by`, but for excluded rows); ``not_empty_table``.
     column : str
         Column that it is about; the key for `unique`.
     parameters : mapping
@@ -47,7 +48,8 @@ class Expectation:
     severity : "warn", "reject_rows" or "refuse"
         Table-level expectations warn or refuse.
     tolerance : float
-        Largest share of failing rows, in [0, 1], at which it still holds. For `reject_rows`: beyond it nothing is published.
+        Largest share of failing rows, in [0, 1], at which it still holds. For `reject_rows`: beyond it nothing is
+        published.
     """
 
     name: str
@@ -274,7 +276,7 @@ _CHECKS: dict[str, list[Expectation]] = {
 
 
 def suite(table: str) -> Suite:
-    """Return a table's suite: its key not null and unique, and what its columns mean; any `features_NAME` has one too."""
+    """Return a table's suite: its key not null and unique, its columns in range; any `features_NAME` has one too."""
     features = table.startswith("features_")
     key = ("example_id",) if features else spec(table).key
     common = [*_not_null(*key), Expectation("key_unique", "unique", "", {"by": list(key)})]

@@ -1,9 +1,9 @@
 """The audit's row-level half: Great Expectations validates each new part, our own predicate names the offending rows.
 
-The only module that knows Great Expectations, and it imports it late (3 to 4 s). One ephemeral context serves an audit; each
-part is one run of one checkpoint over the needed columns, read as Arrow-backed pandas. Its own ``between`` calls Python
-once a row, so that one metric is ours, on whole columns. Great Expectations decides how many rows fail; which ones is
-found only where some do.
+The only module that knows Great Expectations, and it imports it late (3 to 4 s). One ephemeral context serves an
+audit; each part is one run of one checkpoint over the needed columns, read as Arrow-backed pandas. Its own
+``between`` calls Python once a row, so that one metric is ours, on whole columns. Great Expectations decides how many
+rows fail; which ones is found only where some do.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import polars as pl
@@ -25,6 +26,7 @@ from gradatim.storage.parts import read_part
 
 SAMPLE = 20
 """Ids at most that a report names; all of them stand in the Parquet file that it links."""
+_ONE_AT_A_TIME = Lock()  # the context is shared and not made for threads
 _LARGEST = 1.7976931348623157e308
 
 
@@ -166,7 +168,8 @@ class RowAudit:
         self.rows += len(table)
         if not expectations or not len(table):
             return None
-        counts, result = _validate(table, expectations)
+        with _ONE_AT_A_TIME:
+            counts, result = _validate(table, expectations)
         self.results.append({"part": path.name, **result})
         broken = [e for e in expectations if counts[e.name]]
         if not broken:
@@ -308,7 +311,7 @@ def _great_expectations() -> tuple[Any, dict[str, Any]]:
         condition_value_keys = ("low", "high", "open_low", "open_high")
 
         @column_condition_partial(engine=PandasExecutionEngine)  # type: ignore[untyped-decorator]
-        def _pandas(cls, column: Any, low: Any, high: Any, open_low: Any, open_high: Any, **_: Any) -> Any:  # noqa: N805
+        def _pandas(cls, column: Any, low: Any, high: Any, open_low: Any, open_high: Any, **_: Any) -> Any:
             within = column == column
             if low is not None:
                 within &= column > low if open_low else column >= low

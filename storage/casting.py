@@ -1,16 +1,16 @@
 """Bring what a step produced into the form in which its table is stored.
 
 Two rules. *Storable*: every Arrow type has one form that Delta and Parquet readers share (strings and lists lose their
-``large``, dictionaries their index, unsigned integers get the next signed width, times become text). *Widening only*: a column may
-arrive narrower than the table has it and is cast; one that arrives wider, renamed or of another kind is refused by name, with
-what to do.
+``large``, dictionaries their index, unsigned integers get the next signed width, times become text). *Widening only*:
+a column may arrive narrower than the table has it and is cast; one that arrives wider, renamed or of another kind is
+refused by name, with what to do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.tables import TableSpec
 
-Frame = pl.DataFrame | pa.Table | pa.RecordBatch
+Frame: TypeAlias = pl.DataFrame | pa.Table | pa.RecordBatch
 
 _INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 _UNSIGNED = {
@@ -242,8 +242,8 @@ def _cast(column: pa.ChunkedArray, target: pa.DataType, where: str, exact: bool 
 def _widens(found: pa.DataType, target: pa.DataType) -> bool:
     if pa.types.is_map(target) and pa.types.is_list(found):  # Polars before it had maps
         pair = found.value_type
-        return pa.types.is_struct(pair) and pair.num_fields == 2 and _widens(pair.field(1).type, target.item_type)
-    return widest(found, target) == target or pa.types.is_null(found)
+        return bool(pa.types.is_struct(pair)) and pair.num_fields == 2 and _widens(pair.field(1).type, target.item_type)
+    return bool(widest(found, target) == target or pa.types.is_null(found))
 
 
 def _convert(array: pa.Array, target: pa.DataType) -> pa.Array:

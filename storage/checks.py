@@ -1,8 +1,9 @@
 """The audit's table-level half: what only the whole version can show, with memory bounded by a part.
 
-Uniqueness comes from the parts' key bounds, and from a merge of those parts whose ranges overlap; existence, and the other
-checks whose state could grow with the rows, run in passes over hash partitions of at most `_PASS` values; the rest are counts a group.
-(The hash that partitions lives for one check only, so that Polars' own, which may change between versions, will do.)
+Uniqueness comes from the parts' key bounds, and from a merge of those parts whose ranges overlap; existence, and the
+other checks whose state could grow with the rows, run in passes over hash partitions of at most `_PASS` values; the
+rest are counts a group. (The hash that partitions lives for one check only, so that Polars' own, which may change
+between versions, will do.)
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ def _scan(paths: Sequence[str], columns: Sequence[str], options: Mapping[str, st
 
 
 def _unique(base: Outcome, draft: Draft) -> Outcome:
-    failed, sample = 0, ()
+    failed = 0
+    sample: tuple[str, ...] = ()
     for cluster in _overlapping([(p, path) for p, path, new in draft.parts if p.rows], _new(draft)):
         for block in merge([(path, part.rows) for part, path in cluster], draft.spec.key, draft.options):
             twice = block.group_by(draft.spec.key).len().filter(pl.col("len") > 1)
@@ -227,7 +229,8 @@ def _exists(base: Outcome, draft: Draft, column: str, table: str, other: str) ->
     if reference is None:
         return _unchecked(base, f"there is no table {table}")
     passes = max(1, -(-reference.rows // _PASS))
-    failed, sample = 0, ()
+    failed = 0
+    sample: tuple[str, ...] = ()
     for turn in range(passes):
         known = np.empty(0, np.uint64)
         if reference.paths:
@@ -260,7 +263,8 @@ def _kept_whole(base: Outcome, draft: Draft, column: str, by: Sequence[str], spl
     group = [*by, column]
     passes = max(1, -(-draft.rows // _PASS))
     rows = draft.scan([*group, split]).filter(pl.col(column).is_not_null(), pl.col(split) != "excluded")
-    failed, sample = 0, ()
+    failed = 0
+    sample: tuple[str, ...] = ()
     for turn in range(passes):
         part = rows.filter(pl.col(column).hash(0) % passes == turn)
         torn = part.group_by(group).agg(pl.col(split).n_unique().alias("n")).filter(pl.col("n") > 1)

@@ -4,11 +4,12 @@ A version is one commit whose metadata (key ``gradatim``) describes every part t
 entry tells all. delta-rs 1.6 has what that needs, as measured on a local disk:
 
 * an append that adds the new parts and removes those that vanish; parts that stay are not touched, and stay listed;
-* ``max_commit_retries=0`` makes the commit a compare-and-swap on the version that was read (the default would let a second
-  append land on top of the first, and two versions would silently become one);
-* an append never changes the schema: new columns go in by ``alter.add_columns`` first, a commit without our metadata that is
-  no version to us; widened columns rewrite the table's parts under new names in one overwrite;
-* an overwrite that lists a present path again both adds and removes it in one commit, which the protocol forbids: never done.
+* ``max_commit_retries=0`` makes the commit a compare-and-swap on the version that was read (by default a second
+  append lands on top of the first, and two versions silently become one);
+* an append never changes the schema: new columns go in by ``alter.add_columns`` first, a commit without our
+  metadata that is no version to us; widened columns rewrite the table's parts under new names in one overwrite;
+* an overwrite that lists a present path again adds and removes it in one commit, which the protocol forbids: never
+  done.
 
 Log entries and files are kept until our own ``gc`` removes them (Delta's own default drops the log after 30 days).
 """
@@ -254,7 +255,7 @@ class Log:
 def _add(part: Part, spec: TableSpec) -> AddAction:
     stats: dict[str, Any] = {"numRecords": part.rows}
     if part.rows:
-        # only the first key column is sorted throughout a part; longer strings would have to be cut, so they are left out
+        # only the first key column is sorted throughout a part; strings that would have to be cut are left out
         low, high = part.first[0], part.last[0]
         if not any(isinstance(bound, str) and len(bound) > 256 for bound in (low, high)):
             stats |= {"minValues": {spec.key[0]: low}, "maxValues": {spec.key[0]: high}}

@@ -1,9 +1,10 @@
 """Parts: the files that a table version lists, each named by what it was made from and what it holds.
 
-A part is called ``part-{fingerprint}-{index:05d}-{content_hash}.parquet``. The *fingerprint* says which step, at which revision,
-with which settings, on which input bytes made it, so that the Delta log alone tells what can be used again; all parts with
-one fingerprint are one step's whole result. The *content hash* is the sum of the rows' hashes: a table version's hash is the sum
-over its parts. (A copy of the same content in wider columns ends in ``-w1``, ``-w2``, …)
+A part is called ``part-{fingerprint}-{index:05d}-{content_hash}.parquet``. The *fingerprint* says which step, at
+which revision, with which settings, on which input bytes made it, so that the Delta log alone tells what can be used
+again; all parts with one fingerprint are one step's whole result. The *content hash* is the sum of the rows' hashes:
+a table version's hash is the sum over its parts. (A copy of the same content in wider columns ends in ``-w1``,
+``-w2``, …)
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def cut(frames: Iterable[pa.Table], rows: int = PART_ROWS, size: int = PART_BYTE
 
 
 def _windows(frames: Iterable[pa.Table], window: int) -> Iterator[pa.Table]:
-    """Cut a stream again into windows of exactly `window` rows; the last is shorter, and an empty one ends a yieldless stream."""
+    """Cut a stream again into windows of exactly `window` rows, the last of which is shorter; an empty one if no rows."""
     rest: pa.Table | None = None
     seen = False
     for frame in frames:

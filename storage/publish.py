@@ -1,7 +1,7 @@
 """Publish: compute the parts that are missing, audit them, and make the new version visible in one commit.
 
-What nobody has asked for before is produced, everything else is listed again: N old and n new rows cost O(n) to make. Until
-the commit nothing is visible, so that a process may die at any moment.
+What nobody has asked for before is produced, everything else is listed again: N old and n new rows cost O(n) to make.
+Until the commit nothing is visible, so that a process may die at any moment.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Wanted:
     produce : callable
         Returns the rows as an iterable of Polars frames, Arrow tables or batches.
     group : str
-        Name of the result inside the table: a method, a strategy, an arm, a source shard. With `keep_others` all parts of
-        the groups that are wanted are replaced, and those of other groups stay.
+        Name of the result inside the table: a method, a strategy, an arm, a source shard. With `keep_others` all
+        parts of the groups that are wanted are replaced, and those of other groups stay.
     ordered : bool
         The stream comes sorted by the table's key: refused if not, and its parts' key ranges are then disjoint, so that
         uniqueness costs nothing.
@@ -399,7 +399,7 @@ def _quarantine(work: _Work, report: AuditReport) -> DataRefused:
         f"{work.spec.name} REFUSED (data, not code): {first}" + "".join(f"\n  {outcome}" for outcome in more),
         where=f"{work.dataset.name}/{work.spec.name}",
         expected=first.about,
-        remedy=f"look at the rows in {report.offending}, mend the data and run again; the former version stays in force",
+        remedy=f"see the rows in {report.offending}, mend the data and run again; the former version stays in force",
     )
 
 

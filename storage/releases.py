@@ -1,7 +1,7 @@
 """Releases: tables that belong together become visible together.
 
-A release is one JSON object, ``_releases/000042.json``, created if absent: of two writers one wins, and the other is told.
-It maps each table to a version and names the release that it is based on.
+A release is one JSON object, ``_releases/000042.json``, created if absent: of two writers one wins, and the other is
+told. It maps each table to a version and names the release that it is based on.
 """
 
 from __future__ import annotations

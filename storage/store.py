@@ -197,12 +197,12 @@ class Store:
     def staging(self, dataset: str) -> Iterator[Path]:
         """Lend a local folder for parts that nobody may see yet; it is removed at the end, whatever happens.
 
-        On a local store it lies on the same disk, so that a finished part moves into place without a copy. What a killed
-        process left behind is swept after a day.
+        On a local store it lies on the same disk, so that a finished part moves into place without a copy. What a
+        killed process left behind is swept after a day.
         """
         if self.root is None:
-            with tempfile.TemporaryDirectory(prefix="gradatim-") as folder:
-                yield Path(folder)
+            with tempfile.TemporaryDirectory(prefix="gradatim-") as borrowed:
+                yield Path(borrowed)
             return
         base = self.root / self.key(dataset, "_staging")
         base.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,8 @@ from gradatim.storage.store import NAME, Store
 class Dataset:
     """The tables under one name in a store; make one with `Store.dataset`.
 
-    A version is named ``table@number``, ``table@current`` (of the newest release) or ``table`` (the newest, released or not).
+    A version is named ``table@number``, ``table@current`` (of the newest release) or ``table`` (the newest, released
+    or not).
     """
 
     store: Store
@@ -129,7 +130,7 @@ class Dataset:
         return [self.part_uri(version.table, part) for part in version.parts]
 
     def parts(self, reference: str) -> tuple[Part, ...]:
-        """Return a version's parts: their content hashes are the inputs of the fingerprints of what is made from them."""
+        """Return a version's parts; their content hashes go into the fingerprints of what is made from them."""
         return self.version(reference).parts
 
     def scan_part(self, table: str, part: Part) -> pl.LazyFrame:
@@ -169,7 +170,7 @@ class Dataset:
         return self.version(reference).metadata
 
     def verify(self, reference: str) -> None:
-        """Read a version's bytes again and compare them with its content hash; raises `DataRefused` that names the part."""
+        """Read a version's rows again and compare their hash; raises `DataRefused` that names the damaged part."""
         version = self.version(reference)
         for part in version.parts:
             if content_hash(self.read_part(version.table, part)) != part.content_hash:
