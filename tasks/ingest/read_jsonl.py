@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 import orjson
@@ -35,32 +36,53 @@ def read_jsonl(shard: Shard, options: ReadOptions) -> Iterator[Batch]:
     values have several types is text: strings as they are, others as JSON. Integers beyond 64 bits are text, digit by
     digit. Blank lines are no rows.
     """
+    for objects, lines, rows, rejects in json_objects(shard, options.encoding):
+        yield Batch(_table(objects, lines, options, shard), pa.array(rows, pa.int64()), rejects)
+
+
+def json_objects(
+    shard: Shard, encoding: str
+) -> Iterator[tuple[list[dict[str, Any]], list[bytes], Sequence[int], list[Reject]]]:
+    """Yield, chunk by chunk, the objects of a JSON Lines file, their lines, their rows, and the rejected lines."""
     position = 0
-    for lines in _lines(shard, options.encoding):
-        objects: list[dict[str, Any]] = []
-        kept: list[bytes] = []
-        rows: list[int] = []
+    for found in _lines(shard, encoding):
+        lines = [line for line in found if line and not line.isspace()]
         rejects: list[Reject] = []
-        for line in lines:
-            if not line.strip():
-                continue
-            try:
-                found = orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                if position == 0 and line.lstrip()[:1] == b"[":
-                    raise _array(shard) from None
-                rejects.append(Reject(position, f"not JSON: {_reason(error)}", None, shorten(line)))
-            else:
-                if isinstance(found, dict):
-                    objects.append(found)
-                    kept.append(line)
-                    rows.append(position)
-                elif isinstance(found, list) and position == 0 and found and isinstance(found[0], dict):
-                    raise _array(shard)
-                else:
-                    rejects.append(Reject(position, "the line is no JSON object", None, shorten(line)))
-            position += 1
-        yield Batch(_table(objects, kept, options, shard), pa.array(rows, pa.int64()), rejects)
+        rows: Sequence[int] = range(position, position + len(lines))
+        try:
+            objects = list(map(orjson.loads, lines))
+        except orjson.JSONDecodeError:
+            objects = []
+        if set(map(type, objects)) != {dict}:
+            objects, rows, rejects = _one_by_one(lines, position, shard)
+        kept = [lines[row - position] for row in rows] if rejects else lines
+        position += len(lines)
+        yield objects, kept, rows, rejects
+
+
+def _one_by_one(
+    lines: list[bytes], position: int, shard: Shard
+) -> tuple[list[dict[str, Any]], list[int], list[Reject]]:
+    """Parse lines of which some are no objects: the objects, their rows, the rejects."""
+    objects: list[dict[str, Any]] = []
+    rows: list[int] = []
+    rejects: list[Reject] = []
+    for row, line in enumerate(lines, position):
+        try:
+            found = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            if row == 0 and line.strip() in (b"[", b"[{"):
+                raise _array(shard) from None
+            rejects.append(Reject(row, f"not JSON: {error.msg} (column {error.colno})", None, shorten(line)))
+            continue
+        if isinstance(found, dict):
+            objects.append(found)
+            rows.append(row)
+        elif row == 0 and isinstance(found, list) and found and isinstance(found[0], dict):
+            raise _array(shard)
+        else:
+            rejects.append(Reject(row, "the line is no JSON object", None, shorten(line)))
+    return objects, rows, rejects
 
 
 def _array(shard: Shard) -> DataRefused:
@@ -70,10 +92,6 @@ def _array(shard: Shard) -> DataRefused:
         expected="one object a line",
         remedy=f"jq -c '.[]' {shard.path.name} > {shard.path.stem}.jsonl",
     )
-
-
-def _reason(error: orjson.JSONDecodeError) -> str:
-    return f"{error.msg} (column {error.colno})"
 
 
 def _lines(shard: Shard, encoding: str) -> Iterator[list[bytes]]:
@@ -89,17 +107,13 @@ def _lines(shard: Shard, encoding: str) -> Iterator[list[bytes]]:
 
 
 def _table(objects: list[dict[str, Any]], lines: list[bytes], options: ReadOptions, shard: Shard) -> pa.Table:
-    names: dict[str, None] = {}
-    for found in objects:
-        names.update(dict.fromkeys(found))
-        if len(names) > MAX_COLUMNS:
-            raise DataRefused(
-                f"more than {MAX_COLUMNS:,} different keys", where=shard.uri, expected="objects with the same keys"
-            )
+    names = list(dict.fromkeys(chain.from_iterable(objects)))
+    if len(names) > MAX_COLUMNS:
+        raise DataRefused(f"{len(names):,} different keys", where=shard.uri, expected=f"at most {MAX_COLUMNS:,}")
     schema = options.schema
     columns: dict[str, pa.Array] = {}
     for name in names if schema is None else [n for n in schema.names if n in names]:
-        values = [found.get(name) for found in objects]
+        values = list(map(dict.get, objects, repeat(name)))
         kind = None if schema is None else schema.field(name).type
         columns[name] = _exact(name, values, lines) if kind is None else _as(name, values, lines, kind)
     return pa.table(columns)
