@@ -123,8 +123,13 @@ _METHOD_HEAD = ["method", "what it does", "needs", "cost", "maturity", "source"]
 def _method_row(plugin: Plugin) -> list[str]:
     cost = plugin.cost(ROWS, WIDTH)
     needs = ", ".join(f"`{need}`" for need in plugin.needs)
-    spent = f"{cost.seconds:,.2g} s, {cost.bytes / 1e9:,.2g} GB"
+    spent = f"{_amount(cost.seconds)} s, {_amount(cost.bytes / 1e9)} GB"
     return [f"`{plugin.name}`", plugin.summary, needs, spent, plugin.maturity, plugin.source]
+
+
+def _amount(number: float) -> str:
+    """Two significant digits are all that an estimate has; no exponents."""
+    return f"{float(f'{number:.2g}'):,.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def _method(plugin: Plugin) -> str:
