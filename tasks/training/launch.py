@@ -253,9 +253,10 @@ def _start(run: Run, number: int, folder: Path, ranks: int, options: list[str]) 
     attempts.sign(folder, "parent", os.getpid())
     read, write = os.pipe()
     attempt._lifeline = write
+    port = _free_port()
     try:
         for rank in range(ranks):
-            environment = _environment(rank, ranks, attempt) | {lifeline.VARIABLE: str(read)}
+            environment = _environment(rank, ranks, port) | {lifeline.VARIABLE: str(read)}
             with (folder / f"rank{rank}.log").open("ab") as log:
                 process = subprocess.Popen(
                     [sys.executable, "-m", _MODULE, str(run.folder), *options],
@@ -276,8 +277,7 @@ def _start(run: Run, number: int, folder: Path, ranks: int, options: list[str]) 
     return attempt
 
 
-def _environment(rank: int, ranks: int, attempt: Attempt) -> dict[str, str]:
-    port = attempt.__dict__.setdefault("_port", _free_port())
+def _environment(rank: int, ranks: int, port: int) -> dict[str, str]:
     threads = max((os.cpu_count() or 1) // ranks, 1)
     ours = {
         "RANK": str(rank),
@@ -289,7 +289,8 @@ def _environment(rank: int, ranks: int, attempt: Attempt) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "DO_NOT_TRACK": "1",
     }
-    return {"OMP_NUM_THREADS": str(threads), **os.environ, **ours}
+    # threads that spin while they wait make a shared machine ten times slower
+    return {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE", **os.environ, **ours}
 
 
 def _free_port() -> int:

@@ -84,16 +84,19 @@ def _find_device() -> bool:
 def _build(run: Run, group: Group, manifest: Manifest) -> Any:
     """Build the model on all ranks; what it looks up in the training rows is looked up once, by rank 0."""
     path = run.folder / "facts.json"
+    built: list[Any] = []
 
-    def first() -> None:
-        if not path.is_file():
-            spec = models.ModelSpec(Cache(run.cache), np.asarray(manifest.row), run.seed)
-            models.build(run.train.model, spec)
+    def build() -> None:
+        spec = models.ModelSpec(Cache(run.cache), np.asarray(manifest.row), run.seed, models.read_facts(path))
+        known = len(spec.facts)
+        built.append(models.build(run.train.model, spec))
+        if len(spec.facts) > known:
             models.write_facts(path, spec.facts)
 
-    group.together(first)
-    spec = models.ModelSpec(Cache(run.cache), np.asarray(manifest.row), run.seed, models.read_facts(path))
-    return models.build(run.train.model, spec)
+    group.together(build)
+    if not built:
+        build()
+    return built[0]
 
 
 def _predict(run: Run, group: Group, record: Record, scratch: Path, *, cuda: bool) -> None:
