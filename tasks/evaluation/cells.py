@@ -37,41 +37,41 @@ class Cell:
     n: int
 
 
-def arm(frames: Sequence[pl.DataFrame], slices: Sequence[pl.Expr], names: pl.Series | None = None) -> Arm:
+def arm(frames: Sequence[pl.DataFrame], slices: Sequence[pl.Expr], clusters: int | None = None) -> Arm:
     """Sum scores and count rows by run, cluster and slice.
 
     Parameters
     ----------
     frames : sequence of polars.DataFrame
-        One a run, with columns cluster and score.
+        One a run, with columns code (of the cluster) and score.
     slices : sequence of polars.Expr
         Conditions on rows, one a quantity.
-    names : polars.Series, optional
-        The clusters, sorted; by default those in the frames.
+    clusters : int, optional
+        Number of clusters, where codes stand for the same ones in other arms; by default those in the frames count.
 
     Returns
     -------
     (sums, counts)
         Each of shape (runs, clusters, slices), float64.
     """
-    if names is None:
-        names = pl.concat([frame["cluster"] for frame in frames]).unique().sort()
-    index = pl.DataFrame({"cluster": names}).with_row_index("code")
-    shape = (len(frames), len(names), len(slices))
+    codes = [frame["code"].to_numpy().astype(np.int64) for frame in frames]
+    if clusters is None:
+        present, inverse = np.unique(np.concatenate(codes), return_inverse=True)
+        clusters, codes = len(present), np.split(inverse, np.cumsum([len(c) for c in codes])[:-1])
+    shape = (len(frames), clusters, len(slices))
     sums, counts = np.zeros(shape), np.zeros(shape)
     for run, frame in enumerate(frames):
-        coded = frame.join(index, on="cluster", how="inner", maintain_order="left")
-        for number, condition in enumerate(slices):
-            part = coded.filter(condition)
-            codes: NDArray[np.int64] = part["code"].to_numpy().astype(np.int64)
-            sums[run, :, number] = group_sums(codes, part["score"].to_numpy(), len(names))
-            counts[run, :, number] = np.bincount(codes, minlength=len(names))
+        held = frame.select(condition.alias(str(number)) for number, condition in enumerate(slices))
+        for number in range(len(slices)):
+            part: NDArray[np.bool_] = held[str(number)].fill_null(False).to_numpy()
+            sums[run, :, number] = group_sums(codes[run][part], frame["score"].to_numpy()[part], clusters)
+            counts[run, :, number] = np.bincount(codes[run][part], minlength=clusters)
     return sums, counts
 
 
 def mean_interval(frames: Sequence[pl.DataFrame], condition: pl.Expr, settings: Settings) -> tuple[Interval, int]:
     """Return the mean score of a slice and its rows: Wilson for independent 0/1 rows of one run, else the bootstrap."""
-    sums, counts = arm([frame.filter(condition) for frame in frames], [pl.lit(True)])
+    sums, counts = arm([frame.filter(condition) for frame in frames], [pl.col("score").is_not_null()])
     rows = int(counts.sum())
     binary = bool(((sums == 0) | (sums == 1)).all())
     if rows and len(frames) == 1 and binary and bool((counts <= 1).all()):

@@ -62,16 +62,17 @@ def compare(
     if len(steps) > 1:
         warnings.append(f"the arms were trained for different numbers of steps: {', '.join(map(str, sorted(steps)))}")
     settings = Settings(resamples, seed, clusters.pop())
+    common = common.with_columns(code=pl.col("cluster").rank("dense").cast(pl.Int64) - 1)
+    codes = common.select("example_id", "code")
     runs = {
         name: [
-            run.join(common, on="example_id", how="semi", maintain_order="left")
+            run.drop("code").join(codes, on="example_id", how="inner", maintain_order="left")
             for run in frame.partition_by(RUN, maintain_order=True)
         ]
         for name, frame in last.items()
     }
-    names = pl.concat([run["cluster"] for its in runs.values() for run in its]).unique().sort()
     conditions = [pl.col("split") == ID, pl.col("split") == OOD]
-    sums = {name: arm(its, conditions, names) for name, its in runs.items()}
+    sums = {name: arm(its, conditions, common["code"].n_unique()) for name, its in runs.items()}
     splits = common["split"].unique().to_list()
     quantities = [q for q in _QUANTITIES if q in splits or (q == "gap" and {ID, OOD} <= set(splits))]
     others = [name for name in arms if name != baseline]

@@ -14,6 +14,9 @@ from gradatim.tasks.evaluation.result import Evaluation, evaluation_rows, evalua
 from gradatim.tasks.evaluation.scores import RUN, scores
 from gradatim.tasks.evaluation.seeds import POOLED, spread
 
+FEW_RUNS = 5
+"""Below this number the spread between runs is poorly known."""
+
 
 def evaluate(
     predictions: pl.DataFrame,
@@ -75,7 +78,7 @@ def evaluate(
     Notes
     -----
     Per run, slices of independent 0/1 scores have Wilson intervals, all others and every gap a cluster bootstrap;
-    several runs are pooled with runs x clusters resampling. About 2 s for a million predictions with ten slices.
+    several runs are pooled with runs x clusters resampling. About 4 s for a million predictions with ten slices.
     """
     predictions = _one_model(predictions, model)
     models = {model} if model else set(_column(predictions, "run_id").unique().to_list())
@@ -109,6 +112,9 @@ def evaluate(
     clusters = found.frame.filter(pl.col("split").is_in([ID, OOD]))["cluster"].n_unique()
     if clusters < FEW_CLUSTERS:
         warnings.append(f"only {clusters} clusters of {found.clusters}: the true intervals are wider than shown")
+    most = max(at["run_id"].n_unique() for at in found.frame.partition_by("checkpoint"))
+    if 1 < most < FEW_RUNS:
+        warnings.append(f"only {most} runs: the intervals understate how much runs differ")
     return Evaluation(
         table=evaluation_table(rows),
         scores=found.frame,

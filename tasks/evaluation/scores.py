@@ -29,8 +29,9 @@ class Scores:
     Attributes
     ----------
     frame : polars.DataFrame
-        Columns run_id, checkpoint, seed, example_id, score (mean over attempts), split, cluster and the axes asked for;
-        sorted by run and example_id. Rows outside the splits, and of the split excluded, are left out.
+        Columns run_id, checkpoint, seed, example_id, score (mean over attempts), split, cluster, code (rank of cluster)
+        and the axes asked for; sorted by run and example_id. Rows outside the splits, and of the split excluded, are
+        left out.
     strategy : str
         Name of the split strategy.
     metric : str
@@ -98,9 +99,8 @@ def scores(
     if difficulty is not None:
         frame = _bins(frame, difficulty)
     binary = bool(frame["score"].is_in([0.0, 1.0]).all())
-    return Scores(
-        frame.sort(*RUN, "example_id"), strategy, "exact_match" if binary else "score", clusters, tuple(warnings)
-    )
+    frame = frame.sort(*RUN, "example_id").with_columns(code=pl.col("cluster").rank("dense").cast(pl.Int64) - 1)
+    return Scores(frame, strategy, "exact_match" if binary else "score", clusters, tuple(warnings))
 
 
 def _answers(predictions: pl.DataFrame, variant: str) -> pl.DataFrame:
@@ -185,7 +185,7 @@ def _slices(
         if cluster:
             raise UsageError(f"cluster {cluster!r} needs the examples", where="evaluate", remedy="pass examples")
         return frame.with_columns(cluster=pl.col("example_id")), "example"
-    taken = sorted(set(axes) & {*frame.columns, "cluster", "bin"})
+    taken = sorted(set(axes) & {*frame.columns, "cluster", "code", "bin"})
     if taken:
         raise UsageError(f"the axis {taken[0]!r} has a meaning of its own here", where="evaluate", remedy="rename it")
     optional = ("level", "domain")
