@@ -273,15 +273,14 @@ def _convert(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _convert_list(array: pa.Array, target: pa.DataType) -> pa.Array:
-    if not pa.types.is_map(array.type) and not pa.types.is_list(array.type):
-        # views and fixed sizes become plain lists; 64-bit offsets too, as long as a part has below 2^31 elements
-        array = pc.cast(array, pa.list_(array.type.value_type))
+    # not by a cast between kinds of lists: Arrow 26 breaks nested ones that are slices
+    array = _as_list(array)
     valid = pc.is_valid(array)
-    lengths = np.asarray(pc.fill_null(pc.list_value_length(_as_list(array)), 0))
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(array), 0), dtype=np.int64)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
     if array.null_count:
         offsets = pc.if_else(pa.concat_arrays([valid, pa.array([True])]), offsets, pa.scalar(None, pa.int32()))
-    flat = _as_list(array).flatten()
+    flat = array.flatten()
     if pa.types.is_map(target):
         keys, items = (flat.field(0), flat.field(1)) if flat.offset == 0 else flat.flatten()
         return pa.MapArray.from_arrays(

@@ -16,8 +16,9 @@ import numpy as np
 import polars as pl
 from gradatim.schemas.expectations import Expectation
 from gradatim.schemas.tables import TableSpec
-from gradatim.storage.audit import SAMPLE, Outcome, keys
+from gradatim.storage.audit import keys
 from gradatim.storage.parts import Part
+from gradatim.storage.report import SAMPLE, Outcome
 
 _PASS = 16_000_000
 _MERGED = 4_000_000

@@ -141,7 +141,7 @@ def cut(frames: Iterable[pa.Table], rows: int = PART_ROWS, size: int = PART_BYTE
 
 
 def _windows(frames: Iterable[pa.Table], window: int) -> Iterator[pa.Table]:
-    """Cut a stream again into windows of exactly `window` rows, the last of which is shorter; an empty one if no rows."""
+    """Cut a stream again into windows of exactly `window` rows, the last of which is shorter; an empty one if none."""
     rest: pa.Table | None = None
     seen = False
     for frame in frames:

@@ -21,11 +21,13 @@ from gradatim.schemas.expectations import Suite
 from gradatim.schemas.expectations import suite as suite_of
 from gradatim.schemas.tables import TableSpec
 from gradatim.schemas.tables import spec as spec_of
-from gradatim.storage.audit import AuditReport, Outcome, RowAudit
-from gradatim.storage.casting import Changes, Frame, conform, stored_schema, widest
+from gradatim.storage.audit import RowAudit
+from gradatim.storage.casting import Changes, Frame, conform, stored_schema
 from gradatim.storage.checks import Draft, Reference, check
 from gradatim.storage.delta import Log, Version
+from gradatim.storage.evolve import initial_schema, retype, unify
 from gradatim.storage.parts import PART_ROWS, Part, cut, read_part, sort, write_part
+from gradatim.storage.report import AuditReport, Outcome
 
 if TYPE_CHECKING:
     from gradatim.storage.tables import Dataset
@@ -176,7 +178,7 @@ def publish(
         return Published(spec.name, current.number, current.content_hash, current.rows, (), names, None, True)
     with dataset.store.staging(dataset.name) as folder:
         audit = RowAudit(suite or suite_of(spec.name), spec, folder)
-        schema = current.schema if current is not None else _initial(spec)
+        schema = current.schema if current is not None else initial_schema(spec)
         work = _Work(dataset, spec, log, folder, audit, changes or Changes(), part_rows, schema)
         made = _produce(work, missing)
         parts = others + [
@@ -184,12 +186,14 @@ def publish(
             for w in wanted
             for part in ([replace(p, group=w.group) for p in held.get(w.fingerprint, ())] or made[w.fingerprint])
         ]
-        work.schema, types = _unify(work, current, made)
-        parts, rewritten = _widen(work, parts, types)
+        fresh = [(pa.parquet.read_schema(work.staged[p.name]), p.rows) for ps in made.values() for p in ps]
+        work.schema, grown = unify(spec, schema, fresh, work.changes, first=current is None)
+        if grown:
+            parts = [_rewrite(work, part, grown) for part in parts]
         report = _table_level(work, parts, parents)
         if report.refused:
             raise _quarantine(work, report)
-        return _commit(work, parts, report, current, parents, dict(metadata or {}), rewritten)
+        return _commit(work, parts, report, current, parents, dict(metadata or {}), bool(grown))
 
 
 def _by_fingerprint(parts: Iterable[Part]) -> dict[str, list[Part]]:
@@ -225,16 +229,6 @@ def _undamaged(parts: Sequence[Part], sizes: Mapping[str, int], log: Log) -> Non
                 expected="the file as it was published",
                 remedy="bring the file back from a copy of the store, or publish into a new dataset",
             )
-
-
-def _initial(spec: TableSpec) -> pa.Schema:
-    """Return the stored schema, with the width of fixed-size lists noted: Delta knows lists only."""
-    schema = stored_schema(spec)
-    for i, field_ in enumerate(spec.schema):
-        if pa.types.is_fixed_size_list(field_.type):
-            noted = {**(schema.field(i).metadata or {}), b"gradatim.width": str(field_.type.list_size).encode()}
-            schema = schema.set(i, schema.field(i).with_metadata(noted))
-    return schema
 
 
 # --- write and validate row by row, one part ahead
@@ -287,68 +281,14 @@ def _validate(work: _Work, part: Part, path: Path) -> Part:
     return part
 
 
-# --- columns that came, grew or went
-
-
-def _unify(
-    work: _Work, current: Version | None, made: Mapping[str, list[Part]]
-) -> tuple[pa.Schema, dict[str, pa.DataType]]:
-    """Return the new version's schema, and the columns whose type grew."""
-    schema, fresh, grown = work.schema, set(), {}
-    arrived: set[str] = set()
-    for parts in made.values():
-        for part in parts:
-            found = pa.parquet.read_schema(work.staged[part.name])
-            if part.rows:
-                arrived |= set(found.names)
-            for field_ in found:
-                place = schema.get_field_index(field_.name)
-                if place < 0:
-                    schema = schema.append(field_.with_nullable(True))
-                    fresh.add(field_.name)
-                elif schema.field(place).type != field_.type:
-                    wide = widest(schema.field(place).type, field_.type)
-                    if wide is None:
-                        raise DataRefused(
-                            f"the column {field_.name!r} comes as {field_.type} and as {schema.field(place).type}",
-                            where=f"table {work.spec.name}",
-                            expected="one type a column",
-                            remedy="cast it in one of the files",
-                        )
-                    if wide != schema.field(place).type:
-                        grown[field_.name] = wide
-                    schema = schema.set(place, schema.field(place).with_type(wide))
-    gone = set() if current is None else set(current.schema.names) - arrived - set(work.changes.dropped)
-    gone -= set(stored_schema(work.spec).names)
-    if arrived and gone and fresh:
-        old, new = sorted(gone)[0], sorted(fresh)[0]
-        raise DataRefused(
-            f"the column {old!r} is gone, and {new!r} is new",
-            where=f"table {work.spec.name}",
-            expected="the columns " + ", ".join(current.schema.names if current else ()),
-            remedy=f"say which it is:  renamed: {{{new}: {old}}}   or   dropped: [{old}]",
-        )
-    return schema, grown
-
-
-def _widen(work: _Work, parts: list[Part], grown: Mapping[str, pa.DataType]) -> tuple[list[Part], bool]:
-    """Rewrite every part where a column's type grew: readers want one type a column."""
-    if not grown:
-        return parts, False
-    done = []
-    for part in parts:
-        source = work.staged.get(part.name)
-        table = read_part(source) if source else work.dataset.read_part(work.spec.name, part)
-        for i, field_ in enumerate(table.schema):
-            if field_.name in grown and field_.type != grown[field_.name]:
-                wide = table.column(i).cast(grown[field_.name])
-                table = table.set_column(i, field_.with_type(grown[field_.name]), wide)
-        widening = part.widening if source else part.widening + 1
-        new, path = write_part(table, work.spec, work.folder, part.fingerprint, part.index, part.group, widening)
-        work.staged.pop(part.name, None)
-        work.staged[new.name] = path
-        done.append(new)
-    return done, True
+def _rewrite(work: _Work, part: Part, grown: Mapping[str, pa.DataType]) -> Part:
+    """Write a part again, under a new name, with wider columns: readers want one type a column."""
+    source = work.staged.pop(part.name, None)
+    table = retype(read_part(source) if source else work.dataset.read_part(work.spec.name, part), grown)
+    widening = part.widening + (source is None)
+    new, path = write_part(table, work.spec, work.folder, part.fingerprint, part.index, part.group, widening)
+    work.staged[new.name] = path
+    return new
 
 
 # --- table-level checks, quarantine, commit
