@@ -89,8 +89,10 @@ def _tried(difficulty: Any, models: Collection[str]) -> Independent:
     for name in sorted(models):
         try:
             difficulty = difficulty.leave_out(name)
-        except UsageError:  # nobody is so called
-            continue
+        except UsageError as error:
+            if error.where != "leave_out":
+                raise
+            continue  # nobody is so called
         left_out.append(name)
     note = (
         f"estimated without {', '.join(left_out)}" if left_out else "the evaluated model is not among its respondents"

@@ -98,6 +98,9 @@ def scores(
     warnings = _warnings(answers, places, frame)
     if difficulty is not None:
         frame = _bins(frame, difficulty)
+        without = frame.filter(pl.col("bin").is_null() & pl.col("split").is_in(["test", "test_ood"]))
+        if len(without):
+            warnings.append(f"{without['example_id'].n_unique():,} tested examples have no difficulty, so no bin")
     binary = bool(frame["score"].is_in([0.0, 1.0]).all())
     frame = frame.sort(*RUN, "example_id").with_columns(code=pl.col("cluster").rank("dense").cast(pl.Int64) - 1)
     return Scores(frame, strategy, "exact_match" if binary else "score", clusters, tuple(warnings))

@@ -233,6 +233,37 @@ def test_a_difficulty_frame_that_rests_on_the_model_is_refused_with_the_remedy()
     assert named.difficulty.startswith("estimated without m")
 
 
+class Silent:
+    """A difficulty that can be estimated again but does not list its respondents, as the pass rate."""
+
+    refit = True
+
+    def __init__(self, names: list[str], broken: bool = False) -> None:
+        self.names, self.broken, self.table = names, broken, Refits(names).table
+
+    def leave_out(self, name: str) -> Silent:
+        if self.broken:
+            raise UsageError("too few respondents stay", where="difficulty")
+        if name not in self.names:
+            raise UsageError(f"no respondent is called {name!r}", where="leave_out")
+        return Silent([n for n in self.names if n != name])
+
+
+def test_a_difficulty_that_does_not_list_its_respondents_is_asked_to_leave_the_model_out() -> None:
+    inside = evaluate(responses(["model-x"]), splits(4, 0), difficulty=Silent(["model-x", "model-y"]))
+    assert inside.difficulty == "estimated without model-x"
+    outside = evaluate(responses(["model-z"]), splits(4, 0), difficulty=Silent(["model-x", "model-y"]))
+    assert outside.difficulty == "the evaluated model is not among its respondents"
+    with pytest.raises(UsageError, match="too few"):
+        evaluate(responses(["model-x"]), splits(4, 0), difficulty=Silent(["model-x"], broken=True))
+
+
+def test_examples_without_a_difficulty_are_counted() -> None:
+    frame = pl.DataFrame({"example_id": ids(6), "method": "x", "bin": [0] * 6})
+    found = evaluate(predictions(share(10, 5, 0, 0)), splits(10, 0), difficulty=frame)
+    assert "4 tested examples have no difficulty, so no bin" in found.warnings
+
+
 def test_responses_of_several_models_need_a_name_or_are_scored_together() -> None:
     both = responses(["model-x", "model-y"])
     with pytest.raises(UsageError, match="of 2 models"):
