@@ -15,11 +15,11 @@ from gradatim.tasks.difficulty.marginal import (
     Objective,
     Patterns,
     blocks,
-    curves,
     expectation,
     group_patterns,
     maximise,
     posteriors,
+    probabilities,
     unique_rows,
 )
 
@@ -106,7 +106,7 @@ class IRTFit:
         theta = np.asarray(theta, dtype=np.float64)
         total = np.zeros(len(theta))
         for part in blocks(len(self.a), len(theta)):
-            p, _ = curves(self.a[part], self.d[part], theta)
+            p = probabilities(self.a[part], self.d[part], theta)
             total += self.a[part] ** 2 @ (p * (1 - p))
         return total
 
@@ -128,7 +128,7 @@ class IRTFit:
         right = np.where(seen, matrix, 0.0) @ self.a
         theta = self.eap(matrix)[0]
         for _ in range(50):
-            p, _ = curves(self.a, self.d, theta)
+            p = probabilities(self.a, self.d, theta)
             score = right - (seen * p.T) @ self.a - theta
             step = score / ((seen * (p * (1 - p)).T) @ self.a**2 + 1.0)
             theta = theta + np.clip(step, -1.0, 1.0)
@@ -140,7 +140,7 @@ class IRTFit:
         """Marginal probability of each row of an (m, J) matrix of 0 and 1, NaN where missing."""
         grid = Grid.of(self.nodes, self.limit)
         data = group_patterns(np.asarray(matrix, dtype=np.float64))
-        right, _ = curves(self.a, self.d, grid.nodes)
+        right = probabilities(self.a, self.d, grid.nodes)
         y, answered = data.y.T[:, :, None], data.masks[data.group][:, :, None]
         chance = np.where(answered, np.where(y > 0.5, right, 1 - right), 1.0).prod(axis=1)
         return np.asarray((chance @ np.exp(grid.log_weights))[data.index])
@@ -189,7 +189,7 @@ def fit_irt(
     Notes
     -----
     O(n J + (n + J) nodes) a pass for complete data, tens of passes; O(n J nodes) with many different sets of answered
-    items. Errors: one (2 J)^2 matrix up to 1,300 items, linear in J above. Memory: 8 n J bytes, 4 n J above 20 million
+    items. Errors: one (2 J)^2 matrix up to 350 items, n^2 J above. Memory: 8 n J bytes, 4 n J above 20 million
     cells.
 
     Source: R. D. Bock, M. Aitkin (1981). Marginal maximum likelihood estimation of item parameters: application of an
@@ -306,9 +306,8 @@ def _slope(model: str, slope: str | float, inner: int) -> tuple[str, float, str]
 def _fit(objective: Objective, nodes: int | None, errors: bool) -> tuple[Grid, Maximum, np.ndarray | None, bool, int]:
     """Maximise on a grid that is refined and widened until it resolves the data."""
     items = len(objective.slopes)
-    grid = Grid.of(nodes or 61)
-    while not nodes and grid.step > 1.0 / np.sqrt(1.0 + 0.25 * items) and len(grid.nodes) < MAX_NODES:
-        grid = grid.doubled()
+    guess = 2 * int(np.ceil(6 * np.sqrt(1.0 + 0.2 * items))) + 1  # a step of about one posterior standard deviation
+    grid = Grid.of(nodes or int(np.clip(guess, 61, MAX_NODES)))
     x, rounds, information, resolved = objective.start(), 0, None, True
     if not items:
         return grid, Maximum(x, (0.0,), True), None, True, 0
@@ -376,7 +375,7 @@ def _half_a_response(counts: np.ndarray, sign: int, slope: float, grid: Grid) ->
     d = np.log(target / (n - target)) * np.sqrt(1 + slope**2 / 2.89)
     weight = np.ones_like(n)
     for _ in range(100):
-        p, _ = curves(np.full(len(d), slope), d, grid.nodes)
+        p = probabilities(np.full(len(d), slope), d, grid.nodes)
         weight = np.maximum((counts * p * (1 - p)).sum(axis=1), 1e-12)
         step = np.clip((target - (counts * p).sum(axis=1)) / weight, -1.0, 1.0)
         d = d + step

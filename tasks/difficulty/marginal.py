@@ -126,11 +126,25 @@ def curves(a: np.ndarray, d: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray,
     """Return P = sigma(a theta + d) and log(1 + exp(a theta + d)), each (J, Q), without overflow."""
     z = np.multiply.outer(a, nodes)
     z += d[:, None]
-    small = np.exp(-np.abs(z))
-    softplus = np.log1p(small)
-    softplus += np.maximum(z, 0.0)
-    small = np.where(z >= 0.0, 1.0, small) / (1.0 + small)
-    return small, softplus
+    p = _sigma(z)
+    softplus = np.maximum(z, 0.0)
+    softplus -= np.log(np.maximum(p, 1.0 - p))
+    return p, softplus
+
+
+def probabilities(a: np.ndarray, d: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+    """Return P = sigma(a theta + d), (J, Q)."""
+    z = np.multiply.outer(a, nodes)
+    z += d[:, None]
+    return _sigma(z)
+
+
+def _sigma(z: np.ndarray) -> np.ndarray:
+    p = np.negative(z)
+    np.clip(p, -700.0, 700.0, out=p)
+    np.exp(p, out=p)
+    p += 1.0
+    return np.reciprocal(p, out=p)
 
 
 def posteriors(
@@ -242,7 +256,7 @@ class Objective:
         powers = np.stack([nodes**2, nodes, np.ones_like(nodes)], axis=1)
         gradient, information = np.empty((len(a), 2)), np.empty((len(a), 3))
         for part in blocks(len(a), len(nodes) + data.y.shape[1]):
-            p, _ = curves(a[part], d[part], nodes)
+            p = probabilities(a[part], d[part], nodes)
             n = e.counts if data.complete else data.masks[:, part].T.astype(np.float64) @ e.counts
             scores = data.y[part]
             right = n * p
@@ -319,7 +333,7 @@ def maximise(
                 return Maximum(before, tuple(trace), True)
             continue
         trace.append(max(value, trace[-1]) if trace else value)
-        before, plain = x, objective.improve(x, e, grid, 3 if turn < 5 else 1)
+        before, plain = x, objective.improve(x, e, grid, 2 if turn < 4 else 1)
         move = plain - x
         if np.abs(move).max(initial=0.0) < tolerance:
             return Maximum(plain, tuple(trace), True)
