@@ -3,8 +3,8 @@
 Encoding of a row: for each column in order of name whose value is not null, the name (after its length in 4 bytes), a
 type tag and the value. All numbers are little-endian, of 8 bytes:
 
-* ``b`` truth, ``i`` integer (``u`` from 2^63 on), ``f`` float64 (one NaN, no negative zero), ``d`` date in days, ``t`` time
-  stamp, ``c`` time of day and ``r`` duration in microseconds: a number;
+* ``b`` truth, ``i`` integer (``u`` from 2^63 on), ``f`` float64 (one NaN, no negative zero), ``d`` date in days, ``t``
+  time stamp, ``c`` time of day and ``r`` duration in microseconds: a number;
 * ``s`` text in UTF-8, ``y`` bytes, ``n`` decimal as text without needless zeros: length, bytes;
 * ``{`` struct: length, then its fields as a row's columns; ``l`` list or map (of structs key, value): length, elements;
 * ``0`` a null inside a list.
@@ -19,6 +19,7 @@ import json
 import struct
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -117,8 +118,11 @@ def random_bits(ids: Iterable[str], seed: int, purpose: str) -> np.ndarray:
 
 # --- canonical encoding: arrays of large_binary without nulls, or fixed-width bytes as a matrix (rows, width)
 
-_EMPTY = pa.scalar(b"", pa.large_binary())
-_NULL = pa.scalar(b"0", pa.large_binary())
+
+@cache
+def _scalar(value: bytes) -> pa.Scalar:
+    # made when needed: the first scalar that pyarrow makes imports pandas, which takes half a second
+    return pa.scalar(value, pa.large_binary())
 
 
 def _encoded_rows(table: pa.Table | pa.RecordBatch, columns: Sequence[str] | None) -> pa.Array:
@@ -167,8 +171,8 @@ def _join(cells: Sequence[tuple[str, pa.Array]], rows: int) -> pa.Array:
         if column.null_count:
             flush()
             value = _value(column) if words is None else _from_matrix(_matrix(words[0], words[1]))
-            cell = pc.binary_join_element_wise(pa.scalar(head, pa.large_binary()), value, _EMPTY)
-            pieces.append(pc.if_else(pc.is_valid(column), cell, _EMPTY))
+            cell = pc.binary_join_element_wise(pa.scalar(head, pa.large_binary()), value, _scalar(b""))
+            pieces.append(pc.if_else(pc.is_valid(column), cell, _scalar(b"")))
         elif words is not None:
             fixed.append(_matrix(head + words[0], words[1]))
         elif pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type):
@@ -183,7 +187,7 @@ def _join(cells: Sequence[tuple[str, pa.Array]], rows: int) -> pa.Array:
     flush()
     if not pieces:
         return pa.array([b""] * rows, pa.large_binary())
-    return pc.binary_join_element_wise(*pieces, _EMPTY) if len(pieces) > 1 else pieces[0]
+    return pc.binary_join_element_wise(*pieces, _scalar(b"")) if len(pieces) > 1 else pieces[0]
 
 
 def _words(column: pa.Array) -> tuple[bytes, np.ndarray] | None:
@@ -241,7 +245,7 @@ def _value(column: pa.Array) -> pa.Array:
         encoded = _sized(b"l", _elements(column))
     else:
         encoded = _sized(b"n", pc.cast(_decimal_text(column), pa.large_binary()))
-    return encoded if column.null_count == 0 else pc.if_else(pc.is_valid(column), encoded, _NULL)
+    return encoded if column.null_count == 0 else pc.if_else(pc.is_valid(column), encoded, _scalar(b"0"))
 
 
 def _decimal_text(column: pa.Array) -> pa.Array:
@@ -289,4 +293,4 @@ def _sized(tag: bytes, column: pa.Array) -> pa.Array:
     """Set tag and length before each value; what stands in for a null is not looked at."""
     filled = pc.fill_null(column, b"") if column.null_count else column
     size = np.asarray(pc.binary_length(filled), dtype=np.int64)
-    return pc.binary_join_element_wise(_from_matrix(_matrix(tag, size)), filled, _EMPTY)
+    return pc.binary_join_element_wise(_from_matrix(_matrix(tag, size)), filled, _scalar(b""))

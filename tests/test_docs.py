@@ -59,6 +59,8 @@ def name(value: object) -> str:
 @pytest.fixture
 def registry_as_it_was() -> Iterator[None]:
     """An example may register a plug-in; the tests after it do not see it."""
+    for area in registry.AREAS:
+        registry.plugins(area)
     kept = dict(registry._plugins)
     yield
     registry._plugins.clear()
