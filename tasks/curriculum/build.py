@@ -63,8 +63,8 @@ def build_curriculum(
 
     Notes
     -----
-    Rows are ranked on the total order (value rounded to 1e-9, example_id), so neither the order of the input nor threads
-    matter. A training row without a difficulty (none, null or NaN) is in no arm; `without_difficulty` lists it.
+    Rows are ranked on the total order (value rounded to 1e-9, example_id), so neither the order of the input nor
+    threads matter. A training row without a difficulty (none, null or NaN) is in no arm; `without_difficulty` lists it.
     """
     for arm in arms:
         if arm not in ARMS:

@@ -28,7 +28,8 @@ def competence(time: np.ndarray, config: CompetenceConfig) -> np.ndarray:
     if config.kind == "linear":
         return np.minimum(1.0, time * (1 - config.initial) + config.initial)
     floor = config.initial**config.power
-    return np.minimum(1.0, (time * (1 - floor) + floor) ** (1 / config.power))
+    grown: np.ndarray = np.minimum(1.0, (time * (1 - floor) + floor) ** (1 / config.power))
+    return grown
 
 
 @register(

@@ -1,7 +1,7 @@
 """Orders as pure functions: blocks of ranks (0 is the easiest row) in position order, for each arm.
 
-Nothing here knows ids or tables: 64 random bits a row come in, ranks come out, and memory is bounded by the number of rows,
-not of positions.
+Nothing here knows ids or tables: 64 random bits a row come in, ranks come out, and memory is bounded by the number of
+rows, not of positions.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def curriculum_blocks(plan: Plan) -> Iterator[np.ndarray]:
     """Draw among the available rows without replacement inside a pass.
 
     A pass ends when every available row has come in it; rows that become available join the pass under way. Within a
-    block the pool is constant: it is looked at anew whenever it would have grown by 1/32 (or one row), and always before a
-    pass ends, so that no row comes again while an available one has not come.
+    block the pool is constant: it is looked at anew whenever it would have grown by 1/32 (or one row), and always
+    before a pass ends, so that no row comes again while an available one has not come.
 
     Yields
     ------
@@ -144,8 +144,8 @@ def exposures(plan: Plan) -> np.ndarray:
 def random_blocks(plan: Plan, counts: np.ndarray) -> Iterator[np.ndarray]:
     """Lay the same rows, as often, in random order, a row's copies spread evenly.
 
-    Copy i of a row that comes c times falls at a uniform place of the i-th c-th of the run: with equal counts this is one
-    random order after another, without replacement inside each.
+    Copy i of a row that comes c times falls at a uniform place of the i-th c-th of the run: with equal counts this is
+    one random order after another, without replacement inside each.
     """
     width = max(1, (plan.rows - 1).bit_length())
     scale = 2.0 ** min(52, 64 - width)
@@ -229,7 +229,7 @@ def mix(values: np.ndarray) -> np.ndarray:
 
     The finaliser of splitmix64: Steele, Lea & Flood (2014). Fast Splittable Pseudorandom Number Generators.
     """
-    z = values ^ (values >> np.uint64(30))
+    z: np.ndarray = values ^ (values >> np.uint64(30))
     z *= np.uint64(0xBF58476D1CE4E5B9)
     z ^= z >> np.uint64(27)
     z *= np.uint64(0x94D049BB133111EB)
@@ -240,7 +240,8 @@ def mix(values: np.ndarray) -> np.ndarray:
 def _unit(bits: np.ndarray, salt: int) -> np.ndarray:
     """Turn bits into numbers in [0, 1), independent for each salt."""
     salted = mix(bits ^ _salt(~salt))
-    return (salted >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    unit: np.ndarray = (salted >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return unit
 
 
 def _salt(number: int) -> np.ndarray:

@@ -81,6 +81,7 @@ class CurriculumOrder:
         rows, seen = self.plan.rows, int((counts > 0).sum())
         full = self._full_from()
         facts = (
+            Fact("arms", ", ".join(self.arms)),
             Fact("training rows", rows),
             Fact("positions", self.positions, note=f"{self.passes:g} passes, in each arm"),
             Fact("different rows seen", seen),
@@ -96,13 +97,13 @@ class CurriculumOrder:
             warnings.append(
                 f"{len(self.without_difficulty):,} training rows have no difficulty {self.by} and come in no arm"
             )
-        tables = ()
+        tables: tuple[SummaryTable, ...] = ()
         if len(self.without_difficulty):
             listed = tuple((one,) for one in self.without_difficulty.head(20))
             tables = (SummaryTable("Rows without a difficulty (the first 20)", ("example_id",), listed),)
         return Summary(
             step="curriculum",
-            headline=f"{', '.join(self.arms)}: {self.positions:,} positions over {rows:,} rows by {self.by}, {self.pacing}",
+            headline=f"{self.positions:,} positions over {rows:,} rows by {self.by}, {self.pacing}",
             facts=facts,
             tables=tables,
             charts=self._charts(),
@@ -135,7 +136,8 @@ class CurriculumOrder:
         return self.source
 
     def __repr__(self) -> str:
-        return f"CurriculumOrder of {self.plan.rows:,} rows by {self.by}: {self.positions:,} positions, {', '.join(self.arms)}"
+        arms = ", ".join(self.arms)
+        return f"CurriculumOrder of {self.plan.rows:,} rows by {self.by}: {self.positions:,} positions, {arms}"
 
     def _charts(self) -> tuple[SummaryChart, ...]:
         if self.positions > _MOST_CHARTED:

@@ -1,4 +1,4 @@
-"""The certificate of a split: its promises checked anew, its shift measured, each number beside the random control's."""
+"""The certificate of a split: promises checked anew, the shift measured, each number beside the random control's."""
 
 from __future__ import annotations
 
@@ -175,8 +175,7 @@ def certify(split: Split, examples: Any, difficulty: Any = None, responses: Any 
             beside = measure(control.join(frame, on="example_id", how="left", maintain_order="left"), seed)
         matched = _matched(split, here, block, frame, seed)
         head = {"strategy": split.strategy, "seed": seed, "fold": fold}
-        for check in checks:
-            lines.append({**head, **vars(check), "control_value": None})
+        lines += [{**head, **vars(check), "control_value": None} for check in checks]
         for name, (value, n) in {**measured, **matched}.items():
             other = beside.get(name, (None, 0))[0]
             lines.append({**head, "check": name, "value": value, "control_value": other, "n": n})

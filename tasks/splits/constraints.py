@@ -62,7 +62,7 @@ def constraint(method: str, settings: dict[str, Any], rows: pl.DataFrame) -> lis
 
 
 def groups_across(rows: pl.DataFrame, column: str, *, merge_tests: bool) -> Check:
-    """Count the values of a column that stand in more than one split; after a release test and test_ood count as one."""
+    """Count the values of a column that stand in more than one split; `merge_tests` takes test and test_ood as one."""
     used = rows.filter((pl.col("split") != "excluded") & pl.col(column).is_not_null())
     place = pl.col("split").replace("test_ood", "test") if merge_tests else pl.col("split")
     per_group = used.group_by(column).agg(place.n_unique().alias("places"))
@@ -146,7 +146,7 @@ def _strata(column: str, settings: dict[str, Any], rows: pl.DataFrame) -> list[C
     per = used.group_by(pl.col(column).cast(pl.String)).agg(
         pl.len().alias("rows"), (pl.col("split") == "test").sum().alias("test")
     )
-    worst = float((per["test"].cast(pl.Float64) - settings["test"] * per["rows"]).abs().max() or 0.0)  # type: ignore[arg-type]
+    worst = float((per["test"].cast(pl.Float64) - settings["test"] * per["rows"]).abs().max() or 0.0)
     free = rows["component"].null_count() == len(rows) and not rows["reason"].str.starts_with(KEPT).any()
     name = f"constraint:largest error of a stratum's test rows ({column})"
     return [Check(name, worst, "<= 1", worst <= 1, len(per)) if free else Check(name, worst, None, None, len(per))]

@@ -1,4 +1,4 @@
-"""Controls of a split: one of the same sizes drawn at random, and one of the same difficulty within the distribution."""
+"""Controls of a split: one of the same sizes drawn at random, one of the same difficulty inside the distribution."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def random_control(block: pl.DataFrame, names: pl.Series, code: np.ndarray, seed
 def cells(examples: pl.DataFrame, difficulty: pl.DataFrame, config: SplitConfig) -> pl.Series:
     """Name each row's cell of the matching histogram: ``bin 3``, ``length 2``, or both; null where unknown.
 
-    `examples` are sorted by example_id. Length cells are at most ten, cut at quantiles of length_input, equal lengths in
-    one cell.
+    `examples` are sorted by example_id. Length cells are at most ten, cut at quantiles of length_input, equal lengths
+    in one cell.
     """
     known = examples.select("example_id")
     parts: list[pl.Expr] = []

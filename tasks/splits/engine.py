@@ -1,8 +1,8 @@
 """The engine of every strategy: marked rows in, a `Split` out.
 
 A strategy marks each row as in-distribution, out-of-distribution or excluded. The engine cuts the in-distribution pool
-into train, validation and test by one uniform number a component, a pure function of (seed, strategy, component): adding
-rows moves nobody, and sizes are binomial around the shares asked for. Groups never cross a split.
+into train, validation and test by one uniform number a component, a pure function of (seed, strategy, component):
+adding rows moves nobody, and sizes are binomial around the shares asked for. Groups never cross a split.
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ def build(
 def _pool(mark: Marks, code: np.ndarray, draw: np.ndarray, component: pl.Series) -> tuple[Pool, np.ndarray, pl.Series]:
     """Take the in-distribution rows, less those whose group also has out-of-distribution rows.
 
-    Those are excluded rather than moved to test_ood: test_ood then holds nothing but rows that break the rule, and train
-    nothing that shares a group with them.
+    Those are excluded rather than moved to test_ood: test_ood then holds nothing but rows that break the rule, and
+    train nothing that shares a group with them.
     """
     count = len(draw)
     out = np.bincount(code[mark.side == OUT], minlength=count)

@@ -103,9 +103,9 @@ def keep(now: Now, table: pl.DataFrame, seed: int, fold: int) -> tuple[np.ndarra
     is_frozen = before != 255
     split = np.where(is_frozen, before, now.split).astype(np.uint8)
     changed = is_frozen & (split != now.split)
-    blocked = _twins(now.component, before, table) & ~is_frozen & (now.split != _EXCLUDED)
     homes = _homes(now.component, before, table)
-    blocked &= homes != now.split  # a new row that its own draw puts beside the frozen one may join it
+    # a new row that its own draw puts beside the frozen one may join it
+    blocked = (homes != 255) & (homes != now.split) & ~is_frozen & (now.split != _EXCLUDED)
     split[blocked] = _EXCLUDED
     held_here = np.isin(split, [_TEST, _TEST_OOD])
     reason = phrase(KEPT, "; the rule now says: ", now.reason, when=pl.Series(changed), otherwise=now.reason)
@@ -137,11 +137,9 @@ def _by_component(component: pl.Series, before: np.ndarray, table: pl.DataFrame)
 
 
 def _homes(component: pl.Series, before: np.ndarray, table: pl.DataFrame) -> np.ndarray:
+    """Give each row the frozen split of its component, or 255."""
     found = component.to_frame("component").join(
         _by_component(component, before, table), on="component", how="left", maintain_order="left"
     )
-    return found["home"].fill_null(255).to_numpy()
-
-
-def _twins(component: pl.Series, before: np.ndarray, table: pl.DataFrame) -> np.ndarray:
-    return _homes(component, before, table) != 255
+    homes: np.ndarray = found["home"].fill_null(255).to_numpy()
+    return homes

@@ -53,7 +53,7 @@ def components(examples: pl.DataFrame, columns: Sequence[str], pairs: pl.DataFra
     columns : sequence of str
         Rows that share a non-null value in any of these belong together, and so on through chains of rows.
     pairs : polars.DataFrame, optional
-        Columns left_id, right_id: near-duplicates, which belong together too. Ids that are not in examples are passed over.
+        Columns left_id, right_id: near-duplicates, which belong together too. Ids without an example are passed over.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def components(examples: pl.DataFrame, columns: Sequence[str], pairs: pl.DataFra
         known = codes.is_not_null().to_numpy()
         heads.append(np.flatnonzero(known))
         tails.append(codes.drop_nulls().to_numpy().astype(np.int64) - 1 + nodes)
-        nodes += int(codes.max() or 0)  # type: ignore[call-overload]
+        nodes += codes.drop_nulls().n_unique()
     if pairs is not None and len(pairs):
         index = examples.select("example_id").with_row_index("row")
         both = (

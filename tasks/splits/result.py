@@ -137,16 +137,17 @@ class Split:
         if len(main) == 1:
             headline = "  ".join(f"{name} {main[name][0]:,}" for name in SPLITS if main[name][0])
         else:
-            low, high = main["test_ood"].min(), main["test_ood"].max()
-            headline = f"{len(main)} splits ({self.axis}), test_ood {low:,} to {high:,} rows"
+            outside = main["test_ood"].to_list()
+            headline = f"{len(main)} splits ({self.axis}), test_ood {min(outside):,} to {max(outside):,} rows"
         rows = tuple(
             (row["strategy"], row["seed"], row["fold"], row["held_out"] or "", *[row[name] for name in shown])
             for row in sizes.head(_MOST_FOLDS).iter_rows(named=True)
         )
         facts = [Fact("axis", self.axis), Fact("kept together", ", ".join(self.together) or "nothing")]
-        for name in ("frozen", "left", "moved", "joined", "excluded"):
-            if self.frozen:
-                facts.append(Fact(f"released test rows: {name}", sum(getattr(one, name) for one in self.frozen)))
+        if self.frozen:
+            names = ("frozen", "left", "held", "moved", "joined", "excluded")
+            total = {name: sum(getattr(one, name) for one in self.frozen) for name in names}
+            facts += [Fact(f"released test rows: {name}", number) for name, number in total.items()]
         return Summary(
             step=f"split {self.strategy}",
             headline=headline,

@@ -31,8 +31,8 @@ def shift_auc(left: pl.DataFrame, right: pl.DataFrame, seed: int) -> tuple[float
 
     Notes
     -----
-    Features are hashed counts of words (1, 2) and of character n-grams (2 to 4), each row scaled to length 1, of the first
-    2,000 characters. A few seconds for two times 5,000 short texts.
+    Features are hashed counts of words (1, 2) and of character n-grams (2 to 4), each row scaled to length 1, of the
+    first 2,000 characters. A few seconds for two times 5,000 short texts.
     """
     sides = [_sample(side, seed) for side in (left, right)]
     both = pl.concat(sides)

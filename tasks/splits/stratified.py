@@ -58,8 +58,8 @@ def cut_by_quota(pool: Pool, config: SplitConfig, stratum: np.ndarray, strata: i
     """Fill each stratum's quota of test, then validation, in the order of the draws.
 
     A component belongs to the stratum of most of its rows (the first of equals). A quota is share x rows, rounded by
-    largest remainders, so that the whole is right to a row. A component larger than its quota stays in train, and so does
-    one that would overfill it by more than half of its own size.
+    largest remainders, so that the whole is right to a row. A component larger than its quota stays in train, and so
+    does one that would overfill it by more than half of its own size.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def cut_by_quota(pool: Pool, config: SplitConfig, stratum: np.ndarray, strata: i
 def _largest_remainders(wanted: np.ndarray) -> np.ndarray:
     """Round to whole numbers whose sum is the rounded sum."""
     wanted = np.round(wanted, 9)
-    whole = np.floor(wanted)
+    whole: np.ndarray = np.floor(wanted)
     more = round(float(wanted.sum())) - int(whole.sum())
     whole[np.argsort(-(wanted - whole), kind="stable")[:more]] += 1
     return whole

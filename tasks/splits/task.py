@@ -1,0 +1,137 @@
+"""Prefect tasks of splits: one a strategy, published only with a certificate that holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import polars as pl
+from prefect import task
+
+from gradatim.schemas.errors import DataRefused
+from gradatim.schemas.summary import Summary
+from gradatim.storage.releases import released_splits
+from gradatim.storage.tables import Dataset
+from gradatim.tasks.core.step import (
+    RETRIES,
+    Method,
+    Place,
+    StepResult,
+    held,
+    keep_only,
+    keep_summary,
+    kept_summary,
+    publish_group,
+    read_columns,
+)
+from gradatim.tasks.splits.result import Split
+
+NOT_READ = ("factors", "structure", "first_version", "changed_version", "content_hash", "source_uri", "source_row")
+"""Columns of examples that neither a strategy nor a certificate looks at unless it names them."""
+
+
+@task(name="split", task_run_name="split {method.name}", **RETRIES)
+def build(place: Place, method: Method, difficulty: str, versions: Mapping[str, int]) -> StepResult:
+    """Build one split with its controls, certify it, and publish both if every promise holds.
+
+    Test rows of the newest release stay where they are. With the same input as the released split was made from, that
+    very split is listed again.
+    """
+    dataset = place.open()
+    inputs = [dataset.content_hash(f"examples@{versions['examples']}"), difficulty]
+    inputs += [dataset.content_hash(f"{t}@{versions[t]}") for t in ("difficulty", "responses") if t in versions]
+    base = method.fingerprint(place.seed, inputs)
+    frozen, made = _frozen(dataset, method.name, base)
+    summary = kept_summary(dataset, made)
+    if summary is None or not (held(dataset, "splits", made, method.name) and held(dataset, "certificate", made, method.name)):
+        parents = [f"{t}@{versions[t]}" for t in ("examples", "difficulty", "responses") if t in versions]
+        summary = _build(dataset, place, method, difficulty, versions, frozen, (base, made), parents)
+        keep_summary(dataset, made, summary)
+    return StepResult(summary, current(dataset))
+
+
+def _frozen(dataset: Dataset, name: str, base: str) -> tuple[pl.DataFrame | None, str]:
+    """Return the released split of this strategy and the fingerprint of the one to build on it."""
+    release = dataset.latest_release()
+    if release is None or "splits" not in release.tables:
+        return None, base
+    version = dataset.version(f"splits@{release.tables['splits']}")
+    parts = [part for part in version.parts if part.group == name]
+    if not parts:
+        return None, base
+    if version.metadata.get("bases", {}).get(name) == base:
+        return None, parts[0].fingerprint
+    scan = released_splits(dataset)
+    assert scan is not None
+    columns = ["strategy", "seed", "fold", "example_id", "split", "component", "held_out"]
+    rows = scan.filter(pl.col("strategy") == name).select(columns).collect()
+    from gradatim.schemas.hashing import value_hash
+
+    return rows, value_hash([base, sorted(part.content_hash for part in parts)])
+
+
+def _build(
+    dataset: Dataset,
+    place: Place,
+    method: Method,
+    difficulty: str,
+    versions: Mapping[str, int],
+    frozen: pl.DataFrame | None,
+    names: tuple[str, str],
+    parents: Sequence[str],
+) -> Summary:
+    base, made = names
+    have = dataset.version(f"examples@{versions['examples']}").schema.names
+    wanted = {f"examples.{name}" for name in have if name not in NOT_READ} | set(method.needs())
+    tables = read_columns(dataset, versions, sorted(wanted), where=method.where)
+    known = None
+    if difficulty:
+        scan = dataset.scan("difficulty", versions["difficulty"])
+        known = tables["difficulty"] = scan.filter(pl.col("method") == difficulty).collect()
+    if frozen is not None:
+        # the engine knows its strategies by the method's name
+        tables["frozen"] = frozen.with_columns(pl.lit(method.plugin.name).alias("strategy"))
+    split: Split = method.plugin.run(tables, method.config, place.seed)
+    split = split.named(method.name)
+    responses = dataset.scan("responses", versions["responses"]).collect() if "responses" in versions else None
+    certificate = split.certify(tables["examples"], known, responses)
+    if not certificate.holds:
+        broken = certificate.failures
+        raise DataRefused(
+            f"the split {method.name} does not keep its promises: "
+            + "; ".join(f"{row['check']} is {row['value']:g}, asked {row['bound']}" for row in broken.iter_rows(named=True)),
+            where=method.where,
+            remedy="change the strategy or the data; the former version stays in force",
+        )
+    latest = dataset.log("splits").latest()
+    bases = {**(latest.metadata.get("bases", {}) if latest else {}), method.name: base}
+    publish_group(dataset, place, "splits", method.name, made, split.table, parents, bases=bases)
+    publish_group(dataset, place, "certificate", method.name, made, certificate.table, parents)
+    about, proof = split.summary(), certificate.summary()
+    return replace(
+        about,
+        step=f"split {method.name}",
+        facts=(*about.facts, *proof.facts),
+        tables=(*about.tables, *proof.tables),
+        charts=(*about.charts, *proof.charts),
+        warnings=(*about.warnings, *proof.warnings),
+        next=(),
+        sources=tuple(dict.fromkeys((*about.sources, *proof.sources))),
+    )
+
+
+@task(name="settle splits", **RETRIES)
+def settle(place: Place, names: Sequence[str], versions: Mapping[str, int]) -> dict[str, int]:
+    """Drop splits that the recipe no longer asks for."""
+    dataset = place.open()
+    parents = [f"{t}@{versions[t]}" for t in ("examples", "difficulty", "responses") if t in versions]
+    for table in ("splits", "certificate"):
+        keep_only(dataset, place, table, names, parents)
+    return current(dataset)
+
+
+def current(dataset: Dataset) -> dict[str, int]:
+    """Return the newest version of each of this area's tables."""
+    return {table: dataset.version(table).number for table in ("splits", "certificate")}
+
+
