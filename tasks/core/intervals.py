@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.hashing import value_hash
+from gradatim.tasks.core.reduce import one_thread
 from numpy.typing import ArrayLike, NDArray
 
 RESAMPLES = 2000
@@ -172,7 +173,8 @@ def bootstrap(
     if np.isnan(means[used]).any():
         return Interval(float("nan"), float("nan"), float("nan"), clusters, "none: no rows")
     value = float(weights[used] @ means[used])
-    draws, method = _draws([(s[:, any_row], c[:, any_row]) for s, c in pairs], resamples, seed)
+    with one_thread():
+        draws, method = _draws([(s[:, any_row], c[:, any_row]) for s, c in pairs], resamples, seed)
     drawn = draws[:, used] @ weights[used]
     drawn = drawn[np.isfinite(drawn)]  # a resample may miss a small slice altogether
     tail = (1 - level) / 2
@@ -314,8 +316,8 @@ def _normal_totals(rng: np.random.Generator, rows: Floats, size: int) -> Floats:
     total = rows.sum(axis=0)
     spread = rows - total / len(rows)
     values, vectors = np.linalg.eigh(spread.T @ spread)
-    half = vectors * np.sqrt(np.clip(values, 0, None))
-    return np.asarray(total + rng.standard_normal((size, len(total))) @ half.T)
+    root = vectors * np.sqrt(np.clip(values, 0, None)) @ vectors.T  # unique, whatever signs the vectors have
+    return np.asarray(total + rng.standard_normal((size, len(total))) @ root)
 
 
 def _shaped(sums: Floats, counts: Floats) -> Arm:

@@ -153,6 +153,20 @@ def test_the_same_seed_gives_the_same_interval_and_another_seed_another() -> Non
     assert cluster_bootstrap(sums, counts, seed=1) != cluster_bootstrap(sums, counts, seed=2)
 
 
+def test_the_number_of_threads_and_the_order_of_clusters_do_not_change_an_interval() -> None:
+    from threadpoolctl import threadpool_limits
+
+    rng = np.random.default_rng(10)
+    sums = rng.random((3000, 2))  # more kinds than are drawn one by one
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(limits=threads):
+            found.append(bootstrap([(sums, np.ones_like(sums))], [1, -1]))
+    assert found[0] == found[1]
+    shuffled = bootstrap([(sums[::-1], np.ones_like(sums))], [1, -1])
+    assert (shuffled.low, shuffled.high) == pytest.approx((found[0].low, found[0].high), abs=1e-9)
+
+
 def test_all_right_all_wrong_one_cluster_and_nothing_have_defined_intervals() -> None:
     wrong = cluster_bootstrap(np.zeros(30), np.ones(30))
     assert (wrong.value, wrong.low, round(wrong.high, 4)) == (0.0, 0.0, round(wilson(0, 30).high, 4))
