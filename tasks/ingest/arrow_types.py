@@ -177,10 +177,19 @@ def cast(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArr
     if column.type == kind:
         return column
     if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+        column = _decoded(column)
+    if pa.types.is_string_view(column.type) or pa.types.is_large_string(column.type):
+        column = column.cast(pa.string())
     if pa.types.is_string(kind):
         return text(column)
     return column.cast(kind, safe=not pa.types.is_timestamp(kind))
+
+
+def _decoded(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
+    # the library decodes no dictionary of string views
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    kind = storable(column.type.value_type)
+    return pa.chunked_array([chunk.dictionary.cast(kind).take(chunk.indices) for chunk in chunks], kind)
 
 
 def without_nan(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:

@@ -8,8 +8,8 @@ from gradatim.schemas.hashing import normalise, row_hash_hex
 from gradatim.schemas.tables import TABLES
 from gradatim.tasks.core.trees import TREE_DTYPE
 
-FACTORS_DTYPE = pl.List(pl.Struct({"key": pl.String, "value": pl.String}))
-"""The Polars type of the column `factors`: Polars writes a map as a list of entries."""
+FACTORS_DTYPE = pl.Map(pl.String, pl.String)
+"""The Polars type of the column `factors`."""
 
 _POLARS: dict[pa.DataType, type[pl.DataType] | pl.DataType] = {
     pa.string(): pl.String,

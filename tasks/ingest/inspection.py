@@ -218,9 +218,7 @@ def _guesses(columns: tuple[ColumnView, ...], table: pa.Table) -> list[Guess]:
         named = sorted(
             (v for v in columns if v.name.lower() in names), key=lambda v: (names.index(v.name.lower()), v.name)
         )
-        for view in named:
-            if reason := test(view):
-                found.append(Guess(role, view.name, f"its name, and {reason}"))
+        found += [Guess(role, v.name, f"its name, and {reason}") for v in named if (reason := test(v))]
     taken = {guess.column for guess in found if guess.role != "id"}
     found += [
         Guess("id", view.name, "no value stands twice")

@@ -27,8 +27,10 @@ from gradatim.tasks.ingest.sources import ENDINGS, Shard, file_hash, source_file
 SAMPLES = re.compile(r"^samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl(\.gz)?$")
 
 _OWN = frozenset(
-    ["doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"]
-    + ["doc_hash", "prompt_hash", "target_hash"]
+    (
+        *("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"),
+        *("doc_hash", "prompt_hash", "target_hash"),
+    )
 )
 
 

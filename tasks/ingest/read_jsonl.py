@@ -126,7 +126,8 @@ def _exact(name: str, values: list[Any], lines: list[bytes]) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         return _texts(name, values, lines)
     if pa.types.is_floating(column.type) and pc.any(pc.greater_equal(pc.abs(column), 2.0**63)).as_py():
-        whole = any(isinstance(value, int) for value in _reparsed(name, values, lines))
+        exact = _reparsed(name, values, lines)
+        whole = any(isinstance(e, int) for v, e in zip(values, exact, strict=True) if isinstance(v, float))
         return _texts(name, values, lines) if whole else column
     if pa.types.is_uint64(column.type) or _has_empty_struct(column.type):
         return _texts(name, values, lines)

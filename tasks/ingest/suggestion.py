@@ -15,6 +15,12 @@ from gradatim.tasks.ingest.sources import source_files
 SEVERAL = 8
 """Respondents from which an IRT model is worth fitting."""
 
+FEWEST_GROUPS = 10
+"""Fewer groups than this leave no room for splits that keep them whole."""
+
+MOST_DOMAINS = 50
+"""More domains than this would make too many folds of leaving one out."""
+
 
 def guess_recipe(
     inspection: Inspection, responses: str | Path | None = None, *, base: str | Path = ".", name: str | None = None
@@ -38,7 +44,8 @@ def guess_recipe(
     """
     examples: dict[str, Any] = {"from": inspection.source}
     for role in ("id", "input", "output", "domain", "group", "level", "template", "structure", "created_at"):
-        if column := inspection.best(role):
+        column = inspection.best(role)
+        if column and (role != "group" or inspection.column(column).distinct >= FEWEST_GROUPS):
             examples[role] = column
     if "id" not in examples and "input" not in examples:
         examples["identity"] = [view.name for view in inspection.columns]
@@ -75,10 +82,10 @@ def _splits(inspection: Inspection, examples: dict[str, Any]) -> list[Any]:
     if steps := inspection.best("steps"):
         bound = _upper_bound(inspection, steps)
         splits.append({"length": {"column": steps, "train": f"<= {bound}"}})
-    if "domain" in examples and inspection.column(examples["domain"]).distinct >= 2:
-        splits.append({"leave_one_out": {"column": "domain"}})
+    if "domain" in examples and inspection.column(examples["domain"]).distinct <= MOST_DOMAINS:
+        splits.append("leave_one_domain_out")
     if "group" in examples:
-        splits.append({"group": {"column": "group"}})
+        splits.append("group")
     return splits or ["random"]
 
 

@@ -44,7 +44,7 @@ def test_texts_numbers_factors_and_structure_agree() -> None:
     row = PARTS["division"].row(by_predicate=(pl.col("x") == 3) & (pl.col("y") == 5), named=True)
     assert row["input"] == "3 / 5 mod 97"
     assert row["output"] == str(row["z"]) == "20"
-    assert {f["key"]: f["value"] for f in row["factors"]} == {"operation": "division", "x": "3", "y": "5"}
+    assert row["factors"] == {"operation": "division", "x": "3", "y": "5"}
     assert [(n["parent"], n["label"]) for n in row["structure"]] == [(-1, "division"), (0, "3"), (0, "5")]
     assert row["operation_index"] == 2
 
