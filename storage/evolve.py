@@ -1,12 +1,12 @@
 """How a table's columns may change from one version to the next.
 
-A column that comes is null in the rows that stay; one whose type grows is cast in all parts; one that goes while another comes
-looks like a new name and is refused until the user says which it is; any other change of type is refused.
+A column that comes is null in the rows that stay; one whose type grows is cast in all parts; one that goes while
+another comes looks like a new name and is refused until the user says which it is; any other change of type is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 from gradatim.schemas.errors import DataRefused
@@ -26,7 +26,7 @@ def initial_schema(spec: TableSpec) -> pa.Schema:
 
 def unify(
     spec: TableSpec, schema: pa.Schema, parts: Sequence[tuple[pa.Schema, int]], changes: Changes, *, first: bool
-) -> tuple[pa.Schema, dict[str, pa.DataType]]:
+) -> pa.Schema:
     """Join the columns of new parts to those of a table.
 
     Parameters
@@ -43,9 +43,7 @@ def unify(
     Returns
     -------
     pyarrow.Schema
-        Columns of the new version.
-    dict of str to pyarrow.DataType
-        Columns whose type grew, and what it is now.
+        Columns of the new version: those that the table has, in their order, then those that come.
 
     Raises
     ------
@@ -53,7 +51,6 @@ def unify(
         Where a column seems renamed, or comes in a type that does not widen.
     """
     before = list(schema.names)
-    grown: dict[str, pa.DataType] = {}
     for found, _ in parts:
         for field in found:
             place = schema.get_field_index(field.name)
@@ -68,7 +65,6 @@ def unify(
                         expected="one type a column",
                         remedy="cast it in one of the files",
                     )
-                grown[field.name] = wide
                 schema = schema.set(place, schema.field(place).with_type(wide))
     arrived = {name for found, rows in parts if rows for name in found.names}
     gone = [name for name in before if name not in arrived | set(changes.dropped) | set(spec.schema.names)]
@@ -80,20 +76,26 @@ def unify(
             expected="the columns " + ", ".join(before),
             remedy=f"say which it is:  renamed: {{{came[0]}: {gone[0]}}}   or   dropped: [{gone[0]}]",
         )
-    return schema, grown
+    return schema
 
 
-def retype(table: pa.Table, grown: Mapping[str, pa.DataType]) -> pa.Table:
-    """Cast those columns of a part whose type grew; raises `DataRefused` for an integer that no float64 holds."""
+def differs(found: pa.Schema, schema: pa.Schema) -> bool:
+    """Whether a part's column has another type than the version's."""
+    return any(field.type != schema.field(field.name).type for field in found)
+
+
+def retype(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Cast a part's columns to the version's types; raises `DataRefused` for an integer that no float64 holds."""
     for i, field in enumerate(table.schema):
-        if field.name in grown and field.type != grown[field.name]:
+        target = schema.field(field.name).type
+        if field.type != target:
             try:
-                wide = table.column(i).cast(grown[field.name])
+                wide = table.column(i).cast(target)
             except pa.ArrowInvalid as error:
                 raise DataRefused(
-                    f"a value does not fit into {grown[field.name]}: {error}",
+                    f"a value does not fit into {target}: {error}",
                     where=f"column {field.name}",
                     remedy="write the column as text in all files",
                 ) from None
-            table = table.set_column(i, field.with_type(grown[field.name]), wide)
+            table = table.set_column(i, field.with_type(target), wide)
     return table

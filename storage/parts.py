@@ -3,8 +3,8 @@
 A part is called ``part-{fingerprint}-{index:05d}-{content_hash}.parquet``. The *fingerprint* says which step, at
 which revision, with which settings, on which input bytes made it, so that the Delta log alone tells what can be used
 again; all parts with one fingerprint are one step's whole result. The *content hash* is the sum of the rows' hashes:
-a table version's hash is the sum over its parts. (A copy of the same content in wider columns ends in ``-w1``,
-``-w2``, …)
+a table version's hash is the sum over its parts. (A part of the same content that stands in other types too ends in
+``-t`` and a hash of the types.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PART_BYTES = 256 * 2**20
 """Bytes of a part in memory at which it is cut earlier, in windows of `_WINDOW` rows."""
 _WINDOW = 8_192
 
-_NAME = re.compile(r"part-([0-9a-f]{32})-(\d{5,})-([0-9a-f]{32})(?:-w(\d+))?\.parquet")
+_NAME = re.compile(r"part-([0-9a-f]{32})-(\d{5,})-([0-9a-f]{32})(?:-t([0-9a-f]{8}))?\.parquet")
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Part:
         Smallest and largest key; empty for a part without rows.
     group : str
         Which result of the table it belongs to: a method, a strategy, an arm.
-    widening : int
-        How often it was rewritten in wider columns with the same content.
+    types : str
+        Hash of its columns' types, 8 hex digits, where a part of the same content stands in other types; else empty.
     """
 
     fingerprint: str
@@ -63,12 +63,12 @@ class Part:
     first: tuple[Any, ...] = ()
     last: tuple[Any, ...] = ()
     group: str = ""
-    widening: int = 0
+    types: str = ""
 
     @property
     def name(self) -> str:
         """File name in the table's folder."""
-        suffix = f"-w{self.widening}" if self.widening else ""
+        suffix = f"-t{self.types}" if self.types else ""
         return f"part-{self.fingerprint}-{self.index:05d}-{self.content_hash}{suffix}.parquet"
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,9 +88,9 @@ class Part:
         match = _NAME.fullmatch(data["name"])
         if match is None:
             raise ValueError(f"{data['name']!r} is no part's name")
-        made, index, content, widening = match.groups()
+        made, index, content, types = match.groups()
         key = tuple(data["first"]), tuple(data["last"])
-        return cls(made, int(index), content, data["rows"], data["bytes"], *key, data["group"], int(widening or 0))
+        return cls(made, int(index), content, data["rows"], data["bytes"], *key, data["group"], types or "")
 
 
 def fingerprint(step: str, revision: int, section_hash: str, inputs: Sequence[str]) -> str:
@@ -225,13 +225,13 @@ def _descents(key: pl.DataFrame) -> pl.Series:
 
 
 def write_part(
-    table: pa.Table, spec: TableSpec, folder: Path, made: str, index: int, group: str = "", widening: int = 0
+    table: pa.Table, spec: TableSpec, folder: Path, made: str, index: int, group: str = ""
 ) -> tuple[Part, Path]:
     """Write a sorted table as a part; returns its description and the file, which nobody sees yet.
 
     The rows are hashed in a second thread while Parquet is written (zstd, row groups of 131,072 rows, statistics).
     """
-    draft = folder / f"{made}-{index:05d}{f'-w{widening}' if widening else ''}.parquet"
+    draft = folder / f"{made}-{index:05d}.parquet"
     with ThreadPoolExecutor(1) as pool:
         hashing = pool.submit(content_hash, table)
         with pq.ParquetWriter(draft, table.schema, compression="zstd", write_statistics=True) as writer:
@@ -239,12 +239,17 @@ def write_part(
             writer.add_key_value_metadata({"gradatim.fingerprint": made, "gradatim.rows": str(len(table))})
         content = hashing.result()
     first, last = _key_at(table, spec, 0), _key_at(table, spec, len(table) - 1)
-    part = Part(made, index, content, len(table), draft.stat().st_size, first, last, group, widening)
+    part = Part(made, index, content, len(table), draft.stat().st_size, first, last, group)
     return part, draft
 
 
 def _key_at(table: pa.Table, spec: TableSpec, row: int) -> tuple[Any, ...]:
     return tuple(table.column(name)[row].as_py() for name in spec.key) if len(table) else ()
+
+
+def types_hash(schema: pa.Schema) -> str:
+    """Hash the names and types of columns: 8 hex digits."""
+    return value_hash([[field.name, str(field.type)] for field in schema])[:8]
 
 
 def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:

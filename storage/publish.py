@@ -25,8 +25,8 @@ from gradatim.storage.audit import RowAudit
 from gradatim.storage.casting import Changes, Frame, conform, stored_schema
 from gradatim.storage.checks import Draft, Reference, check
 from gradatim.storage.delta import Log, Version
-from gradatim.storage.evolve import initial_schema, retype, unify
-from gradatim.storage.parts import PART_ROWS, Part, cut, read_part, sort, write_part
+from gradatim.storage.evolve import differs, initial_schema, retype, unify
+from gradatim.storage.parts import PART_ROWS, Part, cut, read_part, sort, types_hash, write_part
 from gradatim.storage.report import AuditReport, Outcome
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class _Work:
     changes: Changes
     part_rows: int
     schema: pa.Schema
+    sizes: Mapping[str, int]
     draft: str = field(default_factory=lambda: uuid.uuid4().hex)
     staged: dict[str, Path] = field(default_factory=dict)
 
@@ -159,63 +160,64 @@ def publish(
     """
     spec = spec_of(table) if isinstance(table, str) else table
     log = dataset.log(spec.name)
-    doubles = [w.fingerprint for w in wanted]
-    if len(set(doubles)) != len(doubles):
+    if len({w.fingerprint for w in wanted}) != len(wanted):
         raise UsageError(f"two results of {spec.name} have one fingerprint", expected="a fingerprint a result")
     current = log.latest()
-    held = _by_fingerprint(current.parts if current else ())
     sizes = dataset.store.sizes(dataset.name, spec.name)
-    held |= _look_back(log, [w for w in wanted if w.fingerprint not in held], sizes)
-    groups = {w.group for w in wanted}
-    others = [p for p in (current.parts if current else ()) if keep_others and p.group not in groups]
-    wanted_set = set(doubles)
-    others = [part for part in others if part.fingerprint not in wanted_set]
+    kept = _others(current, wanted) if keep_others else []
+    held = _held(log, wanted, sizes)
+    reused = [*kept, *(old for w in wanted for old in held.get(w.fingerprint, ()))]
+    _undamaged([part for part, _ in reused], sizes, log)
     missing = [w for w in wanted if w.fingerprint not in held]
-    reused = others + [replace(p, group=w.group) for w in wanted for p in held.get(w.fingerprint, ())]
-    _undamaged(reused, sizes, log)
-    if current is not None and not missing and {p.name for p in reused} == {p.name for p in current.parts}:
+    if current is not None and not missing and {part.name for part, _ in reused} == {p.name for p in current.parts}:
         names = tuple(part.name for part in current.parts)
         return Published(spec.name, current.number, current.content_hash, current.rows, (), names, None, True)
     with dataset.store.staging(dataset.name) as folder:
-        audit = RowAudit(suite or suite_of(spec.name), spec, folder)
         schema = current.schema if current is not None else initial_schema(spec)
-        work = _Work(dataset, spec, log, folder, audit, changes or Changes(), part_rows, schema)
+        audit = RowAudit(suite or suite_of(spec.name), spec, folder)
+        work = _Work(dataset, spec, log, folder, audit, changes or Changes(), part_rows, schema, sizes)
         made = _produce(work, missing)
-        parts = others + [
-            part
-            for w in wanted
-            for part in ([replace(p, group=w.group) for p in held.get(w.fingerprint, ())] or made[w.fingerprint])
-        ]
-        fresh = [(pa.parquet.read_schema(work.staged[p.name]), p.rows) for ps in made.values() for p in ps]
-        work.schema, grown = unify(spec, schema, fresh, work.changes, first=current is None)
-        if grown:
-            parts = [_rewrite(work, part, grown) for part in parts]
+        fresh = [(pa.parquet.read_schema(work.staged[part.name]), part) for parts in made.values() for part in parts]
+        found = [(columns, part.rows) for columns, part in fresh]
+        work.schema = unify(spec, schema, found, work.changes, first=current is None)
+        origin = {part.name: columns for columns, part in fresh} | {part.name: columns for part, columns in reused}
+        # where a column of the table itself grew, all parts get new names and replace the old ones
+        grown = current is not None and differs(schema, work.schema)
+        listed = [part for part, _ in kept]
+        for w in wanted:
+            olds = [replace(part, group=w.group) for part, _ in held.get(w.fingerprint, ())]
+            listed += olds or made[w.fingerprint]
+        parts = [_rewrite(work, part) if grown or differs(origin[part.name], work.schema) else part for part in listed]
         report = _table_level(work, parts, parents)
         if report.refused:
             raise _quarantine(work, report)
-        return _commit(work, parts, report, current, parents, dict(metadata or {}), bool(grown))
+        return _commit(work, parts, report, current, parents, dict(metadata or {}), grown)
 
 
-def _by_fingerprint(parts: Iterable[Part]) -> dict[str, list[Part]]:
-    found: dict[str, list[Part]] = {}
-    for part in parts:
-        found.setdefault(part.fingerprint, []).append(part)
-    return found
+def _others(current: Version | None, wanted: Sequence[Wanted]) -> list[tuple[Part, pa.Schema]]:
+    """Return the current parts of groups that nobody asks for, with the columns of their version."""
+    groups, made = {w.group for w in wanted}, {w.fingerprint for w in wanted}
+    parts = current.parts if current is not None else ()
+    return [(p, current.schema) for p in parts if current and p.group not in groups and p.fingerprint not in made]
 
 
-def _look_back(log: Log, missing: Sequence[Wanted], sizes: Mapping[str, int]) -> dict[str, list[Part]]:
-    """Find results in older versions whose files still stand: a recipe that is changed back costs nothing."""
-    sought = {w.fingerprint for w in missing}
-    found: dict[str, list[Part]] = {}
-    if not sought:
-        return found
+def _held(log: Log, wanted: Sequence[Wanted], sizes: Mapping[str, int]) -> dict[str, list[tuple[Part, pa.Schema]]]:
+    """Find results that the table has: in its current version, or in an older one whose files still stand.
+
+    A recipe that is changed back therefore costs nothing.
+    """
+    sought = {w.fingerprint for w in wanted}
+    found: dict[str, list[tuple[Part, pa.Schema]]] = {}
     for seen, version in enumerate(log.newest_first()):
-        if seen >= _LOOK_BACK or not sought:
+        if seen > _LOOK_BACK or not sought:
             break
-        for made, parts in _by_fingerprint(version.parts).items():
-            if made in sought and all(sizes.get(part.name) == part.bytes for part in parts):
-                found[made] = parts
-                sought.discard(made)
+        results: dict[str, list[Part]] = {}
+        for part in version.parts:
+            results.setdefault(part.fingerprint, []).append(part)
+        for made in sought & results.keys():
+            if seen == 0 or all(sizes.get(part.name) == part.bytes for part in results[made]):
+                found[made] = [(part, version.schema) for part in results[made]]
+        sought -= found.keys()
     return found
 
 
@@ -238,21 +240,21 @@ def _produce(work: _Work, missing: Sequence[Wanted]) -> dict[str, list[Part]]:
     """Write each missing result as parts; a part is validated in a second thread while the next is written."""
     made: dict[str, list[Part]] = {w.fingerprint: [] for w in missing}
     pending: Future[Part] | None = None
+
+    def collect() -> None:
+        if pending is not None:
+            part = pending.result()
+            made[part.fingerprint].append(part)
+
     with ThreadPoolExecutor(1) as pool:
         for w in missing:
             for index, table in enumerate(_sorted_parts(work, w)):
                 part, path = write_part(table, work.spec, work.folder, w.fingerprint, index, w.group)
                 del table
-                if pending is not None:
-                    _collect(made, pending.result())
+                collect()
                 pending = pool.submit(_validate, work, part, path)
-        if pending is not None:
-            _collect(made, pending.result())
+        collect()
     return made
-
-
-def _collect(made: dict[str, list[Part]], part: Part) -> None:
-    made[part.fingerprint].append(part)
 
 
 def _sorted_parts(work: _Work, w: Wanted) -> Iterator[pa.Table]:
@@ -277,18 +279,25 @@ def _validate(work: _Work, part: Part, path: Path) -> Part:
     kept = work.audit.check(path)
     if kept is not None:
         part, path = write_part(kept, work.spec, work.folder, part.fingerprint, part.index, part.group)
+    return _stage(work, part, path)
+
+
+def _stage(work: _Work, part: Part, path: Path) -> Part:
+    if work.sizes.get(part.name, part.bytes) != part.bytes:
+        # an older version has this content in other types under that name, which must stay as it is
+        part = replace(part, types=types_hash(pa.parquet.read_schema(path)))
     work.staged[part.name] = path
     return part
 
 
-def _rewrite(work: _Work, part: Part, grown: Mapping[str, pa.DataType]) -> Part:
-    """Write a part again, under a new name, with wider columns: readers want one type a column."""
+def _rewrite(work: _Work, part: Part) -> Part:
+    """Write a part again, under a new name, in the version's types: readers want one type a column."""
     source = work.staged.pop(part.name, None)
-    table = retype(read_part(source) if source else work.dataset.read_part(work.spec.name, part), grown)
-    widening = part.widening + (source is None)
-    new, path = write_part(table, work.spec, work.folder, part.fingerprint, part.index, part.group, widening)
-    work.staged[new.name] = path
-    return new
+    table = retype(read_part(source) if source else work.dataset.read_part(work.spec.name, part), work.schema)
+    new, path = write_part(table, work.spec, work.folder, part.fingerprint, part.index, part.group)
+    if source is None:
+        new = replace(new, types=types_hash(work.schema))  # which no former version had
+    return _stage(work, new, path)
 
 
 # --- table-level checks, quarantine, commit
