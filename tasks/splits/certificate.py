@@ -21,6 +21,15 @@ _DTYPES = {
     "bound": pl.String, "holds": pl.Boolean, "control_value": pl.Float64, "n": pl.Int64,
 }  # fmt: skip
 _UNLIKELY = 1e-9
+_LITTLE = 0.5
+_HEADLINES = {
+    "duplicates_across": "inputs in more than one split",
+    "shift_auc": "shift AUC",
+    "score_gap": "zero-shot gap",
+    "score_gap_matched": "difficulty-matched gap",
+    "matched_rows": "share of test_ood matched on difficulty",
+    "detectable_gap": "smallest detectable gap",
+}
 
 
 @dataclass(frozen=True)
@@ -74,30 +83,24 @@ class Certificate:
         """Describe the certificate for terminal, report and artifact."""
         checked = self.table.drop_nulls("holds")
         failed = self.failures
-        first = self.table.filter(
-            (pl.col("seed") == pl.col("seed").first()) & (pl.col("fold") == pl.col("fold").first())
-        )
-        values = {row["check"]: row for row in first.iter_rows(named=True)}
+        values, folds = self._means()
+        several = f"mean of {folds} splits" if folds > 1 else ""
         said = []
-        for check, label in (
-            ("duplicates_across", "inputs in more than one split"), ("shift_auc", "shift AUC"),
-            ("score_gap", "zero-shot gap"), ("score_gap_matched", "difficulty-matched gap"),
-            ("detectable_gap", "smallest detectable gap"),
-        ):  # fmt: skip
-            if check in values and values[check]["value"] is not None:
-                control = values[check]["control_value"]
-                note = f"random control {control:.2f}" if control is not None and check == "shift_auc" else ""
-                said.append(Fact(label, round(values[check]["value"], 4), note=note))
+        for check, label in _HEADLINES.items():
+            value, control = values.get(check, (None, None))
+            if value is not None:
+                beside = f"random control {control:.2f}" if control is not None and check == "shift_auc" else ""
+                said.append(Fact(label, round(value, 4), note=", ".join(filter(None, (beside, several)))))
         facts = [Fact("promises that hold", f"{len(checked) - len(failed)} of {len(checked)}"), *said]
         warnings = tuple(
             f"does not hold: {row['check']} is {_number(row['value'])}, asked {row['bound']} (fold {row['fold']})"
             for row in failed.head(20).iter_rows(named=True)
         )
-        if values.get("duplicates_across", {}).get("value"):
-            warnings += ("equal inputs stand in more than one split; keep_together: input parts them no longer",)
-        share = values.get("matched_rows", {}).get("value")
-        if share is not None and share < 0.5:
-            warnings += (f"only {share:.0%} of test_ood could be matched on difficulty",)
+        if values.get("duplicates_across", (0, None))[0]:
+            warnings += ("equal inputs stand in more than one split; 'keep_together: input' holds them together",)
+        support = values.get("matched_support", (None, None))[0]
+        if support is not None and support < _LITTLE:
+            warnings += (f"only {support:.0%} of test_ood has an in-distribution row of the same difficulty",)
         columns = ("seed", "fold", "check", "value", "bound", "holds", "random control", "n")
         rows = tuple(self.table.drop("strategy").head(200).iter_rows())
         return Summary(
@@ -108,6 +111,12 @@ class Certificate:
             warnings=warnings,
             sources=(SHIFT_SOURCE,),
         )
+
+    def _means(self) -> tuple[dict[str, tuple[float | None, float | None]], int]:
+        """Return each check's mean value and control over seeds and folds, and the number of those."""
+        mean = self.table.group_by("check").agg(pl.col("value").mean(), pl.col("control_value").mean())
+        folds = self.table.select("seed", "fold").unique().height
+        return {check: (value, control) for check, value, control in mean.iter_rows()}, folds
 
     def plot(self) -> Any:
         """Draw the distances between train and the tests beside the random control's (an Altair chart)."""

@@ -205,6 +205,27 @@ def test_the_scan_length_split_shifts_and_its_control_does_not(data: Path) -> No
     assert row["control_value"].item() == pytest.approx(0.5, abs=0.03)
 
 
+def test_equal_inputs_in_two_splits_are_counted_and_kept_together_on_demand() -> None:
+    frame = examples(300).with_columns(input=pl.lit("same ") + (pl.int_range(300) % 60).cast(pl.String))
+    apart = make("random", frame).certify(frame)
+    assert apart.value("duplicates_across") > 10  # type: ignore[operator]
+    assert "keep_together: input" in apart.summary().warnings[0]
+    joined = make("random", frame, keep_together="input").certify(frame)
+    assert joined.value("duplicates_across") == 0
+    assert joined.holds
+
+
+def test_several_folds_are_summed_up_by_their_mean() -> None:
+    frame = examples(300).drop("input")
+    certificate = make("leave_one_domain_out", frame).certify(frame)
+    gap = next(fact for fact in certificate.summary().facts if fact.name == "smallest detectable gap")
+    found = certificate.table.filter(pl.col("check") == "detectable_gap")["value"]
+    assert len(found) == 3
+    assert gap.value == round(sum(found) / 3, 4)
+    assert gap.note == "mean of 3 splits"
+    assert "seed 0 fold 2: " in certificate.to_latex()
+
+
 def test_it_renders_to_latex_and_to_a_summary() -> None:
     frame = examples(300)
     certificate = make("threshold", frame, column="n_steps", train="<= 6").certify(frame)

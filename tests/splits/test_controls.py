@@ -107,7 +107,8 @@ def test_where_no_difficulty_overlaps_there_is_no_matched_control_and_the_certif
     certificate = split.certify(frame, difficulty)
     assert certificate.value("matched_rows") == 0
     assert certificate.value("matched_support") == 0
-    assert "only 0% of test_ood could be matched on difficulty" in certificate.summary().warnings
+    warnings = certificate.summary().warnings
+    assert warnings == ("only 0% of test_ood has an in-distribution row of the same difficulty",)
 
 
 def test_rows_without_a_difficulty_are_not_matched() -> None:
