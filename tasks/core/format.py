@@ -7,13 +7,37 @@ A number between -1 and 1 goes without its leading zero, as statistics are print
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any
 
 MISSING = "–"
 PLAIN = frozenset({"seed", "year", "version", "release", "revision", "fold", "rank", "epoch", "port", "bin", "id"})
 """Names of whole numbers that are labels, not amounts: they carry no thousands separator."""
+
+
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]")
+
+_BREAKS = re.compile(r"[^\S \u00a0\u202f]+")  # all white space but blanks, which may be thin or tied
+
+
+def safe(text: Any, limit: int | None = None) -> str:
+    """Return text that any terminal, file and page can hold; keeps line ends and tabs.
+
+    Control characters, lone surrogates and marks that reverse the reading order become ``�``: a terminal would obey
+    them, UTF-8 cannot store them. Text longer than `limit` characters ends in an ellipsis.
+    """
+    shown = str(text)
+    if limit is not None and len(shown) > limit:
+        shown = shown[: limit - 1] + "…"
+    return _UNSAFE.sub("\ufffd", shown.replace("\r\n", "\n"))
+
+
+def line(text: Any, limit: int | None = None) -> str:
+    """Return `safe` text on one line: line ends and tabs, with the white space around them, become one space."""
+    pieces = (piece.strip() for piece in _BREAKS.split(str(text)))
+    return safe(" ".join(filter(None, pieces)), limit)
 
 
 def _real(value: Any) -> float | None:
@@ -110,25 +134,26 @@ def estimate(value: float | None, low: float | None, high: float | None, *, perc
 
 
 def column(values: Sequence[float | None], digits: int = 3) -> list[str]:
-    """Format real numbers that stand below one another: as many places for each as the largest one needs.
+    """Format real numbers that stand below one another: equally many places after the point.
 
-    A value too small for those places keeps its own `digits` significant digits instead of reading zero.
+    The largest shows `digits` significant digits or more, the smallest one less; where their sizes are too different
+    for that, each is formatted on its own.
     """
     finite = [real for real in map(_real, values) if real is not None and math.isfinite(real) and real != 0]
     largest = max(map(abs, finite), default=0.0)
     if not finite or not 1e-4 <= largest < 1e15:
         return [number(value, digits) for value in values]
-    places = max(min(decimals(largest, digits), digits), 1 if largest < 1000 else 0)
+    smallest = min(map(abs, finite))
+    places = max(decimals(largest, digits), decimals(smallest, digits - 1))
+    if places > digits + 1 or largest >= 1e4 * smallest:
+        return [number(value, digits) for value in values]
     shown = [f"{real:.{places}f}" for real in finite]
     while places and all(text.endswith("0") for text in shown):
         shown, places = [text[:-1] for text in shown], places - 1
     formatted = []
     for value in values:
         real = _real(value)
-        small = real is not None and real != 0 and round(real, places) == 0
-        formatted.append(
-            number(real, digits) if real is None or math.isinf(real) or real == 0 or small else fixed(real, places)
-        )
+        formatted.append(number(real) if real is None or math.isinf(real) else fixed(real, places))
     return formatted
 
 
@@ -188,7 +213,7 @@ def cell(value: Any, name: str = "") -> str:
 def quantity(value: Any, unit: str = "", name: str = "") -> str:
     """Format a value with its unit; ``share`` (of one), ``s`` and ``bytes`` take the forms above."""
     if isinstance(value, Real) and not isinstance(value, bool):
-        forms = {"share": share, "s": duration, "bytes": size}
+        forms: dict[str, Callable[[float], str]] = {"share": share, "s": duration, "bytes": size}
         if unit in forms:
             return forms[unit](float(value))
     text = cell(value, name)
