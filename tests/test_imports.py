@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from import_graph import FLOORS, MODULES, PREFECT_FILES, floor, imported, imports, science, trespasses
+from import_graph import FLOORS, MODULES, PREFECT_FILES, SHARED_BY_TASKS, floor, imported, imports, science, trespasses
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,13 @@ def test_a_room_imports_only_from_the_floors_below(name: str) -> None:
 def test_science_imports_no_prefect_no_great_expectations_and_no_storage(name: str) -> None:
     targets = [target for target, _ in imports(name, MODULES[name].read_text(encoding="utf-8"))]
     assert [t for t in targets if imported(t, "prefect", "great_expectations", "gradatim.storage")] == []
+
+
+def test_no_science_reaches_the_store_by_way_of_what_the_tasks_share() -> None:
+    users = {
+        n for n, path in MODULES.items() for t, _ in imports(n, path.read_text("utf-8")) if imported(t, SHARED_BY_TASKS)
+    }
+    assert [name for name in users if science(name)] == []
 
 
 def test_prefect_is_imported_by_flows_and_the_thin_files_alone() -> None:

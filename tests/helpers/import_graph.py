@@ -12,6 +12,9 @@ FLOORS = {"schemas": 0, "storage": 1, "core": 2, "area": 3, "flows": 4, "api": 5
 PREFECT_FILES = ("task", "tasks")
 """The thin file of Prefect tasks in each area."""
 
+SHARED_BY_TASKS = "gradatim.tasks.core.step"
+"""What those thin files share: it opens the store, so it is no science either."""
+
 
 def module_name(path: Path) -> str:
     room, *inner = path.relative_to(ROOT).with_suffix("").parts
@@ -71,7 +74,8 @@ def trespasses(name: str, source: str, *, package: bool = False) -> list[str]:
 
 
 def science(name: str) -> bool:
-    return name.startswith("gradatim.tasks") and name.split(".")[-1] not in PREFECT_FILES
+    thin = name.split(".")[-1] in PREFECT_FILES or name == SHARED_BY_TASKS
+    return name.startswith("gradatim.tasks") and not thin
 
 
 def imported(target: str, *names: str) -> bool:
