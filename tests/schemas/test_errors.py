@@ -8,6 +8,7 @@ from multiprocessing import get_context
 
 import pytest
 from gradatim.schemas.errors import DataRefused, GradatimError, TryAgain, UsageError, missing_extra, nearest
+from gradatim.schemas.tables import spec
 
 KINDS = {GradatimError: 1, UsageError: 2, DataRefused: 3, TryAgain: 4}
 
@@ -32,14 +33,11 @@ def test_pickling_keeps_the_class_and_every_field(kind: type[GradatimError]) -> 
     assert (again.what, again.where, again.expected, again.remedy) == ("what", "where", "expected", "remedy")
 
 
-def _refuse() -> None:
-    raise DataRefused("two rows", where="b.csv", remedy="drop one")
-
-
 def test_an_error_of_a_worker_process_arrives_whole() -> None:
-    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool, pytest.raises(DataRefused) as caught:
-        pool.submit(_refuse).result()
-    assert (caught.value.what, caught.value.where, caught.value.remedy) == ("two rows", "b.csv", "drop one")
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool, pytest.raises(UsageError) as caught:
+        pool.submit(spec, "slpits").result()
+    assert "(did you mean 'splits'?)" in caught.value.what
+    assert "curriculum" in caught.value.expected
 
 
 def test_the_nearest_spelling_is_offered_only_if_it_is_near() -> None:
