@@ -1,1 +1,62 @@
-"""Difficulty- and diversity-aware curation of training data."""
+"""gradatim: difficulty- and diversity-aware curation of training data.
+
+Everything public is a function here; nothing heavy is imported until it is used::
+
+    import gradatim as gd
+    d = gd.irt(answers)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version as _installed
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gradatim.functions import (
+        certify,
+        compare,
+        curriculum,
+        difficulty,
+        diversity,
+        evaluate,
+        irt,
+        methods,
+        open_store,
+        pass_rate,
+        read,
+        read_lm_eval,
+        read_responses,
+        split,
+    )
+
+__version__ = _installed("gradatim")
+
+__all__ = [
+    "certify",
+    "compare",
+    "curriculum",
+    "difficulty",
+    "diversity",
+    "evaluate",
+    "irt",
+    "methods",
+    "open_store",
+    "pass_rate",
+    "read",
+    "read_lm_eval",
+    "read_responses",
+    "split",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module("gradatim.functions"), name)
+    if name == "torch":
+        return import_module("gradatim.torch")
+    raise AttributeError(f"module 'gradatim' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -152,6 +152,7 @@ class Curriculum(_Section):
 
     by: str = Field(description="name of a difficulty of this recipe")
     split: str = Field("", description="name of the split whose train rows are ordered; the first one by default")
+    fold: int = Field(0, ge=0, description="fold whose train rows are ordered, of a split with several")
     pacing: Step = Field(
         default_factory=lambda: Step(method="competence"), description="how the share of available rows grows"
     )

@@ -7,8 +7,6 @@ from functools import partial
 
 import polars as pl
 import pyarrow as pa
-from prefect import task
-
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.hashing import value_hash
 from gradatim.schemas.recipe import Curriculum
@@ -18,6 +16,7 @@ from gradatim.storage.tables import Dataset
 from gradatim.tasks.core.step import RETRIES, Method, Place, StepResult, keep_summary, kept_summary
 from gradatim.tasks.curriculum.build import build_curriculum
 from gradatim.tasks.curriculum.result import CurriculumOrder, curriculum_batches
+from prefect import task
 
 REVISION = 1
 
@@ -29,7 +28,10 @@ def order(place: Place, curriculum: Curriculum, split: str, pacing: Method, vers
     chosen = curriculum.model_dump(mode="json", exclude={"pacing", "arms"})
     section = value_hash({**chosen, "split": split, "seed": place.seed, "pacing": pacing.fingerprint(place.seed, [])})
     # only these two results matter, not what else the tables hold
-    inputs = [_group_hash(dataset, "splits", versions, split), _group_hash(dataset, "difficulty", versions, curriculum.by)]
+    inputs = [
+        _group_hash(dataset, "splits", versions, split),
+        _group_hash(dataset, "difficulty", versions, curriculum.by),
+    ]
     made = {arm: fingerprint(f"curriculum {arm}", REVISION, section, inputs) for arm in sorted(curriculum.arms)}
     whole = value_hash(made)
     built: list[CurriculumOrder] = []

@@ -27,7 +27,8 @@ def shift_auc(left: pl.DataFrame, right: pl.DataFrame, seed: int) -> tuple[float
     Returns
     -------
     (float or None, int)
-        AUC, .5 where nothing tells them apart; None where a side is too small for five folds. Rows used.
+        AUC, .5 where nothing tells them apart; None where a side is too small for five folds or no row has a text.
+        Rows used.
 
     Notes
     -----
@@ -42,6 +43,8 @@ def shift_auc(left: pl.DataFrame, right: pl.DataFrame, seed: int) -> tuple[float
     parts = [np.bincount(fold[label == value], minlength=FOLDS) for value in (0, 1)]
     if any((part.sum() - part).min() == 0 for part in parts):  # a fold would be trained on one class
         return None, len(both)
+    if both["input"].str.strip_chars().fill_null("").eq("").all():  # no text to tell anything by
+        return None, 0
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import roc_auc_score
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import polars as pl
-from prefect import task
-
 from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.summary import Summary
 from gradatim.storage.releases import released_splits
@@ -25,6 +23,7 @@ from gradatim.tasks.core.step import (
     read_columns,
 )
 from gradatim.tasks.splits.result import Split
+from prefect import task
 
 NOT_READ = ("factors", "structure", "first_version", "changed_version", "content_hash", "source_uri", "source_row")
 """Columns of examples that neither a strategy nor a certificate looks at unless it names them."""
@@ -43,7 +42,9 @@ def build(place: Place, method: Method, difficulty: str, versions: Mapping[str, 
     base = method.fingerprint(place.seed, inputs)
     frozen, made = _frozen(dataset, method.name, base)
     summary = kept_summary(dataset, made)
-    if summary is None or not (held(dataset, "splits", made, method.name) and held(dataset, "certificate", made, method.name)):
+    if summary is None or not (
+        held(dataset, "splits", made, method.name) and held(dataset, "certificate", made, method.name)
+    ):
         parents = [f"{t}@{versions[t]}" for t in ("examples", "difficulty", "responses") if t in versions]
         summary = _build(dataset, place, method, difficulty, versions, frozen, (base, made), parents)
         keep_summary(dataset, made, summary)
@@ -99,7 +100,9 @@ def _build(
         broken = certificate.failures
         raise DataRefused(
             f"the split {method.name} does not keep its promises: "
-            + "; ".join(f"{row['check']} is {row['value']:g}, asked {row['bound']}" for row in broken.iter_rows(named=True)),
+            + "; ".join(
+                f"{row['check']} is {row['value']:g}, asked {row['bound']}" for row in broken.iter_rows(named=True)
+            ),
             where=method.where,
             remedy="change the strategy or the data; the former version stays in force",
         )
@@ -133,5 +136,3 @@ def settle(place: Place, names: Sequence[str], versions: Mapping[str, int]) -> d
 def current(dataset: Dataset) -> dict[str, int]:
     """Return the newest version of each of this area's tables."""
     return {table: dataset.version(table).number for table in ("splits", "certificate")}
-
-

@@ -1,0 +1,317 @@
+"""The command line. Exit codes: 0 done, 1 crashed, 2 wrong use, 3 data refused, 4 try again."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from gradatim.flows.runtime import quiet_prefect
+from gradatim.schemas.errors import GradatimError
+
+app = typer.Typer(
+    name="gradatim",
+    help="Difficulty- and diversity-aware curation of training data: measure, split, order, train, prove.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+RecipeFile = Annotated[str, typer.Argument(metavar="RECIPE", help="Recipe file (YAML).")]
+StoreOption = Annotated[str | None, typer.Option("--store", help="Store to use instead of the recipe's.")]
+DataOption = Annotated[
+    str | None, typer.Option("--data", help="Folder that the recipe's relative data paths start from.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show Prefect's log and full tracebacks.")]
+DatasetOption = Annotated[str | None, typer.Option("--dataset", help="Dataset, where the store holds several.")]
+StoreFolder = Annotated[str, typer.Option("--store", help="Folder or URL of the store.")]
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    arguments = sys.argv[1:]
+    try:
+        code = app(args=arguments, prog_name="gradatim", standalone_mode=False)
+    except GradatimError as error:
+        _tell(error, "--json" in arguments)
+        code = error.exit_code
+    except click.exceptions.Abort:
+        print("stopped", file=sys.stderr)
+        code = 1
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except BrokenPipeError:
+        code = 0
+    except Exception as error:
+        if "--verbose" in arguments or "-v" in arguments:
+            traceback.print_exc()
+        _tell(error, "--json" in arguments)
+        code = 1
+    sys.exit(code or 0)
+
+
+def _tell(error: BaseException, as_json: bool) -> None:
+    kind = {2: "wrong use", 3: "data refused", 4: "try again"}.get(getattr(error, "exit_code", 1), "crashed")
+    text = str(error) if isinstance(error, GradatimError) else f"{type(error).__name__}: {error}"
+    if as_json:
+        details = {"kind": kind, "what": text}
+        if isinstance(error, GradatimError):
+            details |= {
+                "what": error.what,
+                "where": error.where,
+                "expected": error.expected,
+                "do": error.remedy,
+            }
+        print(json.dumps({"error": details}, ensure_ascii=False))
+    else:
+        print(f"{kind}: {text}", file=sys.stderr)
+        if not isinstance(error, GradatimError):
+            print("  do        run it again with --verbose for the traceback", file=sys.stderr)
+
+
+def emit(data: Any, as_json: bool, text: str) -> None:
+    """Print `data` as JSON or `text` for people."""
+    print(json.dumps(data, ensure_ascii=False, indent=2, default=str) if as_json else text.rstrip("\n"))
+
+
+# --- from a file to a recipe
+
+
+@app.command()
+def init(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="File, glob or folder with your examples.")],
+    responses: Annotated[str | None, typer.Option("--responses", help="Who solved what: file or folder.")] = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="Where to write the recipe.")] = "recipe.yaml",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing recipe.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Look at the columns of a file and write a recipe for it.
+
+    Example: gradatim init items.jsonl --responses lm_eval_results/
+    """
+    from gradatim.flows.first_steps import write_recipe
+
+    written = write_recipe(file, responses, Path(output), force=force)
+    emit(written.to_dict(), as_json, written.text())
+
+
+@app.command()
+def check(recipe: RecipeFile, store: StoreOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Try a recipe against its data and its store, without running it.
+
+    Example: gradatim check recipe.yaml
+    """
+    from gradatim.flows.first_steps import check_recipe
+
+    result = check_recipe(recipe, store, data)
+    emit(result.to_dict(), as_json, result.text())
+
+
+@app.command()
+def plan(recipe: RecipeFile, store: StoreOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Print the steps of a recipe: what is reused, how long it takes, how much memory it needs.
+
+    Example: gradatim plan recipe.yaml
+    """
+    from gradatim.flows.plan import plan_recipe
+
+    result = plan_recipe(recipe, store, data)
+    emit(result.to_dict(), as_json, result.text())
+
+
+@app.command()
+def methods(
+    area: Annotated[
+        str | None, typer.Argument(help="difficulty, diversity, split, pacing, model, dataset or reader.")
+    ] = None,
+    file: Annotated[str | None, typer.Option("--for", help="List what this file can use, recommended first.")] = None,
+    responses: Annotated[str | None, typer.Option("--responses", help="Who solved what: file or folder.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the methods there are: what each does, needs and rests on.
+
+    Example: gradatim methods --for items.jsonl
+    """
+    from gradatim.flows.first_steps import list_methods
+
+    result = list_methods(area, file, responses)
+    emit(result.to_dict(), as_json, result.text())
+
+
+# --- running
+
+
+@app.command()
+def run(
+    recipe: RecipeFile,
+    store: StoreOption = None,
+    data: DataOption = None,
+    release: Annotated[bool | None, typer.Option("--release/--no-release", help="Make the tables a release.")] = None,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Run all that a recipe asks for: ingest, measure, split, order, train, evaluate, report.
+
+    Example: gradatim run recipe.yaml
+    """
+    _run("pipeline", recipe, as_json, verbose, store=store, data=data, release=release)
+
+
+@app.command()
+def curate(
+    recipe: RecipeFile,
+    store: StoreOption = None,
+    data: DataOption = None,
+    release: Annotated[bool | None, typer.Option("--release/--no-release", help="Make the tables a release.")] = None,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Run the part of a recipe that comes before training.
+
+    Example: gradatim curate recipe.yaml --release
+    """
+    _run("curate", recipe, as_json, verbose, store=store, data=data, release=release)
+
+
+@app.command()
+def train(
+    recipe: RecipeFile,
+    arm: Annotated[str | None, typer.Option("--arm", help="Train this arm only.")] = None,
+    store: StoreOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Train on the curricula of the newest versions, in exactly their order.
+
+    A run that was interrupted goes on at its last checkpoint.
+
+    Example: gradatim train recipe.yaml --arm curriculum
+    """
+    _run("train", recipe, as_json, verbose, store=store, data=data, arm=arm)
+
+
+@app.command()
+def evaluate(
+    recipe: RecipeFile,
+    store: StoreOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Evaluate the trained runs in and out of distribution.
+
+    Example: gradatim evaluate recipe.yaml
+    """
+    _run("evaluate", recipe, as_json, verbose, store=store, data=data)
+
+
+@app.command()
+def serve(
+    recipe: RecipeFile,
+    cron: Annotated[str, typer.Option("--cron", help="When to run.")] = "0 3 * * *",
+    store: StoreOption = None,
+    data: DataOption = None,
+    port: Annotated[int, typer.Option("--port", help="Port of the server and its UI.")] = 4200,
+    verbose: VerboseOption = False,
+) -> None:
+    """Start a Prefect server with its UI and a deployment that runs the recipe on a schedule.
+
+    Example: gradatim serve recipe.yaml --cron "0 3 * * *"
+    """
+    from gradatim.flows.serving import serve_recipe
+
+    serve_recipe(recipe, cron=cron, store=store, data=data, port=port, verbose=verbose)
+
+
+def _run(flow: str, recipe: str, as_json: bool, verbose: bool, **parameters: Any) -> None:
+    from gradatim.flows.local import run_flow
+
+    results = run_flow(flow, recipe, quiet=as_json, verbose=verbose, **parameters)
+    if as_json:
+        emit(results, True, "")
+
+
+# --- looking at what there is
+
+
+@app.command()
+def log(store: StoreFolder = "runs/", dataset: DatasetOption = None, as_json: JsonOption = False) -> None:
+    """List the releases and the newest versions of each table.
+
+    Example: gradatim log --store runs/
+    """
+    from gradatim.flows.looking import log_of
+
+    result = log_of(store, dataset)
+    emit(result.to_dict(), as_json, result.text())
+
+
+@app.command()
+def show(
+    reference: Annotated[str, typer.Argument(metavar="TABLE[@VERSION]", help="e.g. splits@12, or splits@current.")],
+    store: StoreFolder = "runs/",
+    dataset: DatasetOption = None,
+    rows: Annotated[int, typer.Option("--rows", "-n", help="Rows to show.")] = 5,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a table version: its rows, counts, fingerprints, parents.
+
+    Example: gradatim show difficulty@current
+    """
+    from gradatim.flows.looking import show_table
+
+    result = show_table(store, dataset, reference, rows)
+    emit(result.to_dict(), as_json, result.text())
+
+
+@app.command()
+def paths(
+    reference: Annotated[str, typer.Argument(metavar="TABLE[@VERSION]", help="e.g. splits@12.")],
+    store: StoreFolder = "runs/",
+    dataset: DatasetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the plain Parquet files of a table version, for any other reader.
+
+    Example: gradatim paths splits@12
+    """
+    from gradatim.flows.looking import paths_of
+
+    found = paths_of(store, dataset, reference)
+    emit(found, as_json, "\n".join(found))
+
+
+@app.command()
+def audit(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Run id, or the folder of a run.")],
+    store: StoreFolder = "runs/",
+    dataset: DatasetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Prove that a training run consumed its curriculum in exactly the order of the manifest.
+
+    Example: gradatim audit scan-length-random-0
+    """
+    from gradatim.flows.looking import audit_of
+
+    result = audit_of(store, dataset, run)
+    emit(result.to_dict(), as_json, result.text())
+    if not result.holds:
+        raise typer.Exit(3)
+
+
+def _set_up() -> None:
+    quiet_prefect()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""What a run is about: a recipe, resolved against the plug-ins, its data and its store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from gradatim.schemas.errors import UsageError
+from gradatim.schemas.hashing import value_hash
+from gradatim.schemas.recipe import Recipe, Step, load_recipe
+from gradatim.tasks.core.registry import resolve
+from gradatim.tasks.core.step import Method, Place
+
+
+@dataclass(frozen=True)
+class Job:
+    """A recipe on its way to be run; make one with `Job.load`.
+
+    Attributes
+    ----------
+    recipe : Recipe
+    file : str
+        The recipe's file, for errors.
+    place : Place
+        Store, dataset, data folder and seed.
+    """
+
+    recipe: Recipe
+    file: str
+    place: Place
+
+    @classmethod
+    def load(cls, recipe: str, store: str | None = None, data: str | None = None) -> Job:
+        """Read and resolve a recipe.
+
+        Parameters
+        ----------
+        recipe : str
+            Path of the recipe.
+        store : str, optional
+            Store to use instead of the recipe's; a relative folder starts from the current one.
+        data : str, optional
+            Folder that relative data paths start from, instead of the recipe's own.
+
+        Raises
+        ------
+        UsageError
+            For anything in the recipe that cannot work, before anything runs.
+        """
+        found = load_recipe(recipe)
+        base = Path(data) if data is not None else Path(recipe).parent
+        if not base.is_dir():
+            raise UsageError(f"there is no folder {str(base)!r}", where="data", remedy="give the folder of the data")
+        place = Place(
+            location=store or found.store,
+            dataset=found.dataset,
+            base=str(base.resolve()),
+            seed=found.seed,
+            recipe_hash=value_hash(found.model_dump(mode="json", by_alias=True)),
+        )
+        job = cls(found, str(recipe), place)
+        _ = job.difficulty, job.diversity, job.splits, job.pacing, job.model, job.generator
+        return job
+
+    @cached_property
+    def difficulty(self) -> tuple[Method, ...]:
+        """The recipe's estimators; empty where it names none and the default applies."""
+        return self._methods("difficulty", "difficulty", self.recipe.difficulty)
+
+    @cached_property
+    def diversity(self) -> tuple[Method, ...]:
+        """The recipe's measures."""
+        return self._methods("diversity", "diversity", self.recipe.diversity)
+
+    @cached_property
+    def splits(self) -> tuple[Method, ...]:
+        """The recipe's strategies."""
+        return self._methods("split", "splits", self.recipe.splits)
+
+    @cached_property
+    def pacing(self) -> Method | None:
+        """The curriculum's pacing."""
+        curriculum = self.recipe.curriculum
+        return self.method("pacing", "curriculum.pacing", curriculum.pacing) if curriculum else None
+
+    @cached_property
+    def generator(self) -> Method | None:
+        """The procedural data set, where there is one."""
+        step = self.recipe.examples.generate
+        return self.method("dataset", "examples.generate", step) if step else None
+
+    @cached_property
+    def model(self) -> Method | None:
+        """The model recipe; None without training and for a user's own."""
+        train = self.recipe.train
+        if train is None or ":" in train.model.method:
+            return None
+        return self.method("model", "train.model", train.model)
+
+    @property
+    def trained_split(self) -> str:
+        """Name of the split that the curriculum orders."""
+        curriculum = self.recipe.curriculum
+        return (curriculum.split if curriculum else "") or self.recipe.splits[0].name
+
+    @property
+    def evaluated_split(self) -> str:
+        """Name of the split that the evaluation reads."""
+        evaluate = self.recipe.evaluate
+        return (evaluate.split if evaluate else "") or self.trained_split
+
+    @property
+    def evaluated_difficulty(self) -> str:
+        """Name of the difficulty whose bins the evaluation reads."""
+        evaluate, curriculum = self.recipe.evaluate, self.recipe.curriculum
+        return (evaluate.difficulty if evaluate else "") or (curriculum.by if curriculum else "")
+
+    @property
+    def arms(self) -> list[str]:
+        """Arms that are trained."""
+        train, curriculum = self.recipe.train, self.recipe.curriculum
+        return [*(train.arms or (curriculum.arms if curriculum else ()))] if train else []
+
+    def method(self, area: str, path: str, step: Step) -> Method:
+        """Resolve one step; `path` is its place in the recipe."""
+        where = f"{self.file}: {path}"
+        plugin, config = resolve(area, step, where=where)
+        return Method(area, step.name, plugin, config, where)
+
+    def _methods(self, area: str, section: str, steps: list[Step]) -> tuple[Method, ...]:
+        return tuple(self.method(area, f"{section}[{index}]", step) for index, step in enumerate(steps))

@@ -1,0 +1,208 @@
+"""What the thin Prefect tasks of all areas share: where results go, how they are named, kept and found again.
+
+A step's fingerprint names its result. What is published under a known fingerprint is not computed again; its summary,
+kept beside the tables, is shown again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+from gradatim.schemas.errors import TryAgain, UsageError, nearest
+from gradatim.schemas.hashing import value_hash
+from gradatim.schemas.summary import Summary
+from gradatim.storage.parts import fingerprint
+from gradatim.storage.publish import Published, Wanted
+from gradatim.storage.store import Store
+from gradatim.storage.tables import Dataset
+from gradatim.tasks.core.registry import Config, Plugin
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run works; small, and safe to send to another process.
+
+    Attributes
+    ----------
+    location, dataset : str
+        Store and dataset.
+    base : str
+        Folder that the recipe's relative paths start from.
+    seed : int
+    recipe_hash : str
+    """
+
+    location: str
+    dataset: str
+    base: str
+    seed: int
+    recipe_hash: str
+
+    def open(self) -> Dataset:
+        """Open the dataset."""
+        return Store.open(self.location).dataset(self.dataset)
+
+    def metadata(self, **more: Any) -> dict[str, Any]:
+        """Return what is recorded with every version that this run publishes."""
+        return {"recipe_hash": self.recipe_hash, "seed": self.seed, **more}
+
+
+@dataclass(frozen=True)
+class Method:
+    """One step of a recipe with its plug-in and validated settings; `where` is its path in the recipe."""
+
+    area: str
+    name: str
+    plugin: Plugin
+    config: Config
+    where: str
+
+    def needs(self) -> tuple[str, ...]:
+        """Columns that it reads, as ``table.column``, with the settings that name columns filled in."""
+        found: list[str] = []
+        for need in self.plugin.needs:
+            table, column = need.split(".", 1)
+            if not column.startswith("{"):
+                found.append(need)
+                continue
+            value = getattr(self.config, column[1:-1])
+            names = [] if value is None else [value] if isinstance(value, str) else list(value)
+            found += [f"{table}.{name}" for name in names]
+        return tuple(dict.fromkeys(found))
+
+    def fingerprint(self, seed: int, inputs: Sequence[str]) -> str:
+        """Name its result on these inputs (content hashes, in a fixed order)."""
+        section = value_hash(
+            {
+                "method": self.plugin.name,
+                "name": self.name,
+                "settings": self.config.model_dump(mode="json"),
+                "seed": seed,
+            }
+        )
+        return fingerprint(f"{self.area} {self.plugin.name}", self.plugin.revision, section, inputs)
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step hands to the next ones: a summary and versions of tables, never rows."""
+
+    summary: Summary
+    versions: Mapping[str, int]
+
+
+def retried(task: Any, run: Any, state: Any) -> bool:
+    """Tell Prefect which failures may pass by themselves: only those that say `TryAgain`."""
+    try:
+        state.result()
+    except TryAgain:
+        return True
+    except BaseException:
+        return False
+    return False
+
+
+RETRIES: dict[str, Any] = {"retries": 2, "retry_delay_seconds": 5, "retry_condition_fn": retried}
+"""How every task is retried."""
+
+
+def read_columns(
+    dataset: Dataset, versions: Mapping[str, int], needs: Iterable[str], *, where: str
+) -> dict[str, pl.DataFrame]:
+    """Read the columns that a method needs, with each table's key.
+
+    Parameters
+    ----------
+    versions : mapping of str to int
+        Versions of the tables that there are.
+    needs : iterable of str
+        As ``table.column``.
+
+    Raises
+    ------
+    UsageError
+        For a table that the recipe does not make, or a column that it does not have.
+    """
+    wanted: dict[str, list[str]] = {}
+    for need in needs:
+        table, column = need.split(".", 1)
+        wanted.setdefault(table, []).append(column)
+    frames = {}
+    for table, columns in wanted.items():
+        if table not in versions:
+            raise UsageError(
+                f"this needs the table {table!r}, which the recipe does not make",
+                where=where,
+                remedy=f"add a section {table!r} to the recipe" if table == "responses" else "",
+            )
+        version = dataset.version(f"{table}@{versions[table]}")
+        have = version.schema.names
+        for column in columns:
+            if column not in have:
+                raise UsageError(
+                    f"there is no column {column!r}{nearest(column, have)}",
+                    where=f"{where}: table {table}",
+                    expected="one of " + ", ".join(have),
+                )
+        key = [name for name in ("example_id", "respondent_id") if name in have]
+        frames[table] = dataset.scan(table, version.number).select(list(dict.fromkeys([*key, *columns]))).collect()
+    return frames
+
+
+def keep_summary(dataset: Dataset, made: str, summary: Summary) -> None:
+    """Keep a result's summary under its fingerprint."""
+    text = json.dumps(summary.to_dict(), ensure_ascii=False)
+    dataset.store.put(_summary_key(dataset, made), text.encode("utf-8", "surrogatepass"))
+
+
+def kept_summary(dataset: Dataset, made: str) -> Summary | None:
+    """Return the summary of a result that was published before, marked as reused; None where there is none."""
+    raw = dataset.store.get(_summary_key(dataset, made))
+    return replace(Summary.from_dict(json.loads(raw)), reused=True) if raw else None
+
+
+def held(dataset: Dataset, table: str, made: str, group: str) -> bool:
+    """Whether a table's newest version holds the result `made` as its group `group`."""
+    latest = dataset.log(table).latest()
+    return latest is not None and any(part.fingerprint == made and part.group == group for part in latest.parts)
+
+
+def publish_group(
+    dataset: Dataset,
+    place: Place,
+    table: str,
+    group: str,
+    made: str,
+    rows: pl.DataFrame,
+    parents: Sequence[str],
+    **metadata: Any,
+) -> Published:
+    """Publish one method's rows of a table that several share; the others' rows stay."""
+    wanted = Wanted(made, lambda: [rows], group=group)
+    return dataset.publish(table, [wanted], parents=parents, metadata=place.metadata(**metadata), keep_others=True)
+
+
+def keep_only(dataset: Dataset, place: Place, table: str, groups: Iterable[str], parents: Sequence[str]) -> None:
+    """Drop the results of a shared table that the recipe no longer asks for; what stays is listed again as it is."""
+    latest = dataset.log(table).latest()
+    if latest is None:
+        return
+    groups = set(groups)
+    staying = {part.fingerprint: part.group for part in latest.parts if part.group in groups}
+    if len(staying) == len({part.fingerprint for part in latest.parts}):
+        return
+    wanted = [Wanted(made, _absent, group=group) for made, group in staying.items()]
+    metadata = {k: v for k, v in latest.metadata.items() if k == "bases"}
+    dataset.publish(table, wanted, parents=parents, metadata=place.metadata(**metadata))
+
+
+def _absent() -> Iterable[pl.DataFrame]:
+    raise TryAgain("a part that the newest version lists was taken away meanwhile", remedy="run the step again")
+
+
+def _summary_key(dataset: Dataset, made: str) -> str:
+    return dataset.store.key(dataset.name, "_summaries", f"{made}.json")

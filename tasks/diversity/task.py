@@ -1,0 +1,59 @@
+"""Prefect tasks of diversity: one a measure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import polars as pl
+from gradatim.storage.tables import Dataset
+from gradatim.tasks.core.step import (
+    RETRIES,
+    Method,
+    Place,
+    StepResult,
+    held,
+    keep_only,
+    keep_summary,
+    kept_summary,
+    publish_group,
+    read_columns,
+)
+from gradatim.tasks.diversity.result import Diversity
+from prefect import task
+
+
+@task(name="diversity", task_run_name="diversity {method.name}", **RETRIES)
+def measure(place: Place, method: Method, versions: Mapping[str, int]) -> StepResult:
+    """Take one measure and publish its statistics, and its values of rows where it has some."""
+    dataset = place.open()
+    made = method.fingerprint(place.seed, [dataset.content_hash(f"examples@{versions['examples']}")])
+    summary = kept_summary(dataset, made)
+    if summary is None or not held(dataset, "statistics", made, method.name):
+        by = [f"examples.{method.config.by}"] if getattr(method.config, "by", None) else []
+        needs = [*method.needs(), *by, "examples.example_id"]
+        tables = read_columns(dataset, versions, needs, where=method.where)
+        found: Diversity = method.plugin.run(tables, method.config, place.seed)
+        summary = replace(found.summary(), step=f"diversity {method.name}")
+        parents = [f"examples@{versions['examples']}"]
+        publish_group(dataset, place, "statistics", method.name, made, found.statistics, parents)
+        if len(found.table):
+            rows = found.table.with_columns(pl.lit(method.name).alias("method"))
+            publish_group(dataset, place, "diversity", method.name, made, rows, parents)
+        keep_summary(dataset, made, summary)
+    return StepResult(summary, current(dataset))
+
+
+@task(name="settle diversity", **RETRIES)
+def settle(place: Place, names: Sequence[str], versions: Mapping[str, int]) -> dict[str, int]:
+    """Drop measures that the recipe no longer asks for."""
+    dataset = place.open()
+    for table in ("statistics", "diversity"):
+        keep_only(dataset, place, table, names, [f"examples@{versions['examples']}"])
+    return current(dataset)
+
+
+def current(dataset: Dataset) -> dict[str, int]:
+    """Return the newest version of each of this area's tables."""
+    latest = {table: dataset.log(table).latest() for table in ("statistics", "diversity")}
+    return {table: version.number for table, version in latest.items() if version is not None}
