@@ -1,11 +1,11 @@
 """The order contract for trainers of your own: a sampler, an audit, and a callback for Hugging Face's Trainer.
 
-    order = gd.torch.Order.read("runs/scan-curriculum-0/order.arrow", examples_ids)
-    sampler = gd.torch.OrderSampler(order, global_batch=64, micro_batch=32, rank=rank, world=world)
-    audit = gd.torch.OrderAudit("runs/mine", order, global_batch=64, rank=rank)
-    ...
-    audit.log(step, ids)          # after each optimizer step, the ids that this rank trained
-    gd.torch.verdict("runs/mine")  # or:  gradatim audit runs/mine
+order = gd.torch.Order(curriculum_frame, ids_of_my_rows)
+sampler = gd.torch.OrderSampler(order, global_batch=64, micro_batch=32, rank=rank, world=world)
+audit = gd.torch.OrderAudit("runs/mine", order, global_batch=64, rank=rank)
+...
+audit.log(step, ids)          # after each optimizer step, the ids that this rank trained
+gd.torch.verdict("runs/mine")  # or:  gradatim audit runs/mine
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class AuditCallback:
         """Refuse what would hide or change the order."""
         if args.dataloader_num_workers:
             raise UsageError(
-                f"dataloader_num_workers is {args.dataloader_num_workers}: batches made in other processes cannot be audited",
+                f"dataloader_num_workers is {args.dataloader_num_workers}, and other processes cannot be audited",
                 expected="dataloader_num_workers=0",
             )
         if getattr(args, "remove_unused_columns", False):

@@ -73,8 +73,8 @@ class AuditResult:
 def audit(run_dir: Path) -> AuditResult:
     """Compare a run's recorded chain with the one that its manifest demands.
 
-    Works on the folder of a run of ours, at work or ended, and on one that `gradatim.torch.OrderAudit` wrote for a trainer
-    of your own. Cost: one pass over the order.
+    Works on the folder of a run of ours, at work or ended, and on one that `gradatim.torch.OrderAudit` wrote for a
+    trainer of your own. Cost: one pass over the order.
 
     Raises
     ------

@@ -180,14 +180,20 @@ def _ordered(order: pl.DataFrame) -> pl.DataFrame:
     return order
 
 
+_FREE = {"ranks", "workers", "launcher", "checkpoints"}
+"""Settings that change nothing of what is trained, so that they may change between attempts."""
+
+
 def _same_or_new(run_dir: Path, config: dict[str, Any]) -> None:
+    def fixed(found: dict[str, Any]) -> dict[str, Any]:
+        train = {f"train: {key}": value for key, value in found["train"].items() if key not in _FREE}
+        return {**found, **train, "train": None}
+
     before = attempts.read_json(run_dir / "config.json", {})
-    if before and before != config:
-        differ = sorted(key for key in config if before.get(key) != config[key])
+    if before and fixed(before) != fixed(config):
+        differ = sorted(key for key, value in fixed(config).items() if fixed(before).get(key) != value)
         raise UsageError(
             f"this folder holds another run: {', '.join(differ)} differ",
             where=str(run_dir),
             remedy="give the new run a folder of its own",
         )
-
-

@@ -70,7 +70,8 @@ class Group:
             return value
         total = torch.tensor([value], dtype=torch.float64)
         self._dist.all_reduce(total, group=self._cpu)
-        return float(total[0]) / self.size
+        mean: float = total.item() / self.size
+        return mean
 
     def close(self) -> None:
         """Leave the group."""

@@ -16,7 +16,9 @@ from gradatim.tasks.training.order import occurrences
 SCHEMA = pa.schema(
     [
         pa.field("row", pa.int64(), False, {"description": "row of the example in the cache"}),
-        pa.field("id_hash", pa.binary(16), False, {"description": "xxh3-128 of the example's id, halves little-endian"}),
+        pa.field(
+            "id_hash", pa.binary(16), False, {"description": "xxh3-128 of the example's id, halves little-endian"}
+        ),
         pa.field("weight", pa.float32(), False, {"description": "loss weight"}),
         pa.field("epoch", pa.int32(), False, {"description": "how often this example has come before"}),
     ]

@@ -39,7 +39,7 @@ def _numbers(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
 def find_facts(parts: list[pa.Table] | Any, config: MlpConfig) -> dict[str, Any]:
@@ -73,9 +73,7 @@ def collate(rows: pa.Table, *, facts: dict[str, Any], target: str) -> dict[str, 
     """Make a batch: `numbers` (scaled; a missing one is the mean), `categories` (0 is unknown), `gold` (-1 unknown)."""
     import torch
 
-    numbers = [
-        np.nan_to_num((_numbers(rows[name]) - mean) / spread) for name, (mean, spread) in facts["scale"].items()
-    ]
+    numbers = [np.nan_to_num((_numbers(rows[name]) - mean) / spread) for name, (mean, spread) in facts["scale"].items()]
     codes = [
         np.asarray(pc.fill_null(pc.index_in(_texts(rows[name]), pa.array(known, pa.large_string())), -1)) + 1
         for name, known in facts["categories"].items()
@@ -90,7 +88,8 @@ def collate(rows: pa.Table, *, facts: dict[str, Any], target: str) -> dict[str, 
 
 def answers(rows: pa.Table, *, target: str) -> list[str]:
     """Write the right classes as texts."""
-    return _texts(rows[target]).to_pylist()
+    right: list[str] = _texts(rows[target]).to_pylist()
+    return right
 
 
 def _cost(rows: int, width: int) -> Cost:

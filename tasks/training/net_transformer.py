@@ -32,8 +32,14 @@ def transformer_network(
             super().__init__()
             self.source = nn.Embedding(source_size, hidden, padding_idx=PAD)
             self.target = nn.Embedding(target_size, hidden, padding_idx=PAD)
-            self.body = nn.Transformer(
-                hidden, heads, layers, layers, 4 * hidden, dropout, batch_first=True, norm_first=True
+            for table in (self.source, self.target):  # scaled up again in `place`, to the size of the positions
+                nn.init.normal_(table.weight, std=hidden**-0.5)
+            shape = {"dim_feedforward": 4 * hidden, "dropout": dropout, "batch_first": True, "norm_first": True}
+            self.encoder = nn.TransformerEncoder(
+                nn.TransformerEncoderLayer(hidden, heads, **shape), layers, nn.LayerNorm(hidden), False
+            )
+            self.decoder = nn.TransformerDecoder(
+                nn.TransformerDecoderLayer(hidden, heads, **shape), layers, nn.LayerNorm(hidden)
             )
             self.out = nn.Linear(hidden, target_size)
             self.drop = nn.Dropout(dropout)
@@ -49,11 +55,11 @@ def transformer_network(
         def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
             hide = source == PAD
             hide[:, 0] = False  # an empty text still gives the attention something to read
-            return self.body.encoder(self.place(source, self.source), src_key_padding_mask=hide), hide
+            return self.encoder(self.place(source, self.source), src_key_padding_mask=hide), hide
 
         def decode(self, target: Tensor, memory: tuple[Tensor, Tensor]) -> Tensor:
             later = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool, device=target.device).triu(1)
-            states = self.body.decoder(
+            states = self.decoder(
                 self.place(target, self.target),
                 memory[0],
                 tgt_mask=later,

@@ -39,8 +39,8 @@ def batches(module: Any, cache: Cache, rows: np.ndarray, world: World) -> Iterat
 def answer(module: nn.Module, table: pa.Table, *, run_id: str, step: int, seed: int, device: Any) -> pa.Table:
     """Decode one batch and compare with the right answers.
 
-    `correct` is exact equality of the answer with the right one, both written alike (`answers`); `loss` is the mean loss
-    over the right answer's tokens (nats).
+    `correct` is exact equality of the answer with the right one, both written alike (`answers`); `loss` is the mean
+    loss over the right answer's tokens (nats).
     """
     import torch
 

@@ -31,8 +31,8 @@ def token_signals(logits: Tensor, gold: Tensor, mask: Tensor) -> dict[str, Tenso
     -------
     dict of Tensor, each of shape (examples,)
         `loss` (mean over the tokens, nats; the only one with a gradient), `gold_probability` (geometric mean over the
-        tokens), `correct` (bool: the gold token is the likeliest everywhere), `margin` (gold logit less the largest other
-        one, smallest over the tokens), `error_norm` (2-norm of probabilities less one-hot, mean over the tokens).
+        tokens), `correct` (bool: the gold token is the likeliest everywhere), `margin` (gold logit less the largest
+        other one, smallest over the tokens), `error_norm` (2-norm of probabilities less one-hot, mean over the tokens).
     """
     import torch
 

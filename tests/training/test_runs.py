@@ -163,4 +163,4 @@ def test_zero_1_goes_on_at_another_number_of_ranks(tmp_path: Path, straight: Out
     assert outcome.figures["zero"] == 1
     assert_trained_in_order(run)
     assert_same_training(run, straight)
-    assert PASSES * TRAINED == outcome.figures["positions"]
+    assert outcome.figures["positions"] == PASSES * TRAINED
