@@ -12,11 +12,14 @@ import pyarrow as pa
 from gradatim.schemas.errors import DataRefused
 from gradatim.tasks.core import trees
 from gradatim.tasks.ingest.arrow_types import text
-from gradatim.tasks.ingest.reading import ReadOptions, read_shard, shard_schema, source_schema
+from gradatim.tasks.ingest.reading import ReadOptions, read_shard, shard_schema, shorten, source_schema
 from gradatim.tasks.ingest.sources import shards
 
 SAMPLE = 200_000
 """Rows that are looked at."""
+
+LONGEST_NAME = 80
+"""Characters of a column's name; a longer one is a row of data that was taken for a header."""
 
 NAMES = {
     "id": ("id", "example_id", "item_id", "instance_id", "qid", "uid", "uuid", "guid", "pairid", "key", "index"),
@@ -147,6 +150,13 @@ def inspect(source: str | Path, *, base: str | Path = ".", format: str | None = 
     found = shards(source, base, format)
     options = ReadOptions()
     schema = source_schema({shard.uri: shard_schema(shard, options) for shard in found})
+    if long := [name for name in schema.names if len(name) > LONGEST_NAME]:
+        raise DataRefused(
+            f"the header looks like data: a column is called {shorten(long[0])!r}",
+            where=found[0].uri,
+            expected="names of columns in the first line",
+            remedy="put a header line on top",
+        )
     tables: list[pa.Table] = []
     unreadable = seen = 0
     complete = True

@@ -134,6 +134,12 @@ def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
         inspect("a.csv", base=tmp_path)
 
 
+def test_a_file_without_a_header_is_told_from_one(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text(("a long sentence of many words " * 4 + "\tx\n") * 3)
+    with pytest.raises(DataRefused, match="looks like data"):
+        inspect("a.tsv", base=tmp_path)
+
+
 def test_real_tables_are_read_as_a_person_would(data: Path) -> None:
     swe = inspect(data / "agentbench" / "swebench_verified_items.csv")
     assert swe.rows_seen == 500
