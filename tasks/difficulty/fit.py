@@ -306,7 +306,8 @@ def _slope(model: str, slope: str | float, inner: int) -> tuple[str, float, str]
 def _fit(objective: Objective, nodes: int | None, errors: bool) -> tuple[Grid, Maximum, np.ndarray | None, bool, int]:
     """Maximise on a grid that is refined and widened until it resolves the data."""
     items = len(objective.slopes)
-    guess = 2 * int(np.ceil(6 * np.sqrt(1.0 + 0.2 * items))) + 1  # a step of about one posterior standard deviation
+    longest = int(objective.data.masks.sum(axis=1).max(initial=0))
+    guess = 2 * int(np.ceil(6 * np.sqrt(1.0 + 0.2 * longest))) + 1  # a step of about one posterior standard deviation
     grid = Grid.of(nodes or int(np.clip(guess, 61, MAX_NODES)))
     x, rounds, information, resolved = objective.start(), 0, None, True
     if not items:

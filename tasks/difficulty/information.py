@@ -189,7 +189,7 @@ def _projected(
 def _low_rank(
     objective: Objective, a: np.ndarray, d: np.ndarray, grid: Grid
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
-    """Variances of a and d and their covariance, an item each, by Woodbury's identity on D - B'B, B of at most 2 N rows."""
+    """Variances of a and d and their covariance, by the identity of Woodbury on D - B'B, B of at most 2 N rows."""
     data, items = objective.data, len(a)
     e = expectation(data, a, d, grid)
     aa, ad, dd = objective.derivatives(a, d, e, grid)[1].T

@@ -110,6 +110,8 @@ def group_patterns(matrix: np.ndarray) -> Patterns:
 
 def unique_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the first index of each different row of a 2-d array, each row's number among these, and their counts."""
+    if not rows.shape[1]:
+        return np.zeros(1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64), np.array([len(rows)])
     rows = np.ascontiguousarray(rows)
     flat = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
     _, first, index, count = np.unique(flat, return_index=True, return_inverse=True, return_counts=True)
@@ -144,7 +146,8 @@ def _sigma(z: np.ndarray) -> np.ndarray:
     np.clip(p, -700.0, 700.0, out=p)
     np.exp(p, out=p)
     p += 1.0
-    return np.reciprocal(p, out=p)
+    np.reciprocal(p, out=p)
+    return p
 
 
 def posteriors(

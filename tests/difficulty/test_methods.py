@@ -1,0 +1,408 @@
+"""The difficulty plug-ins and the result that explains itself."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from gradatim.schemas.errors import DataRefused, UsageError
+from gradatim.schemas.recipe import Step
+from gradatim.schemas.tables import spec
+from gradatim.tasks.core.intervals import jeffreys as scalar_jeffreys
+from gradatim.tasks.core.intervals import wilson as scalar_wilson
+from gradatim.tasks.core.registry import plugins, resolve
+from gradatim.tasks.difficulty.choose import default_method
+from gradatim.tasks.difficulty.fit import fit_irt
+from gradatim.tasks.difficulty.pass_rate import jeffreys, wilson
+from gradatim.tasks.difficulty.responses import from_matrix
+from gradatim.tasks.difficulty.result import Difficulty, build
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def _run(method: str, tables: dict[str, pl.DataFrame], seed: int = 0, **given_: object) -> Difficulty:
+    plugin, config = resolve("difficulty", Step(method=method, settings=given_))
+    result = plugin.run(tables, config, seed)
+    assert isinstance(result, Difficulty)
+    return result
+
+
+def _answers(n: int, items: int, seed: int = 0) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    z = random.normal(size=n)[:, None] - random.normal(size=items)
+    return (random.random((n, items)) < 1 / (1 + np.exp(-z))).astype(float)
+
+
+ANSWERS = _answers(9, 60)
+RESPONSES = from_matrix(ANSWERS)
+EXAMPLES = pl.DataFrame(
+    {
+        "example_id": ["q1", "q2", "q3", "q4"],
+        "input": ["one two  three", "", None, "don't stop, él"],
+        "level": ["High", "Low", None, "Medium"],
+        "rating": [3.5, float("nan"), None, -1.0],
+        "steps": [2, 1, 1, 3],
+    }
+)
+
+
+def _is_the_contract(frame: pl.DataFrame, table: str) -> bool:
+    contract = spec(table)
+    ours = frame.to_arrow().cast(pa.schema([f.remove_metadata().with_nullable(True) for f in contract.schema]))
+    key = list(contract.key)
+    return (
+        frame.columns == contract.schema.names
+        and len(ours) == len(frame)
+        and frame.select(key).equals(frame.select(key).sort(key))
+        and frame.select(key).n_unique() == len(frame)
+    )
+
+
+# --- all methods
+
+
+@pytest.mark.parametrize(
+    ("method", "given_"),
+    [
+        ("irt", {}),
+        ("irt", {"model": "2pl"}),
+        ("irt", {"slope": "fixed"}),
+        ("pass_rate", {"interval": "wilson"}),
+        ("length", {"unit": "characters"}),
+        ("column", {"column": "steps"}),
+    ],
+)
+def test_every_method_gives_the_table_of_the_contract_and_explains_itself(
+    method: str, given_: dict[str, object]
+) -> None:
+    tables = {"responses": RESPONSES, "examples": EXAMPLES}
+    d = _run(method, tables, **given_)
+    assert _is_the_contract(d.table, "difficulty")
+    if method == "irt":
+        assert d.item_parameters is not None
+        assert d.respondents is not None
+        assert _is_the_contract(d.item_parameters, "item_parameters")
+        assert _is_the_contract(d.respondents, "respondents")
+    assert repr(d).startswith(f"difficulty {d.title}, ")
+    assert d.bins == d.table["bin"].max() + 1  # type: ignore[operator]
+    summary = d.summary()
+    assert d.title in summary.headline
+    assert type(summary).from_dict(summary.to_dict()) == summary
+    assert "vega-lite" in d.plot().to_dict()["$schema"]
+    some = d.table["example_id"][0]
+    assert d.explain(some).startswith(f"{some}: ")
+    with pytest.raises(UsageError, match="no example 'nobody'"):
+        d.explain("nobody")
+    rows = {name: frame.sample(fraction=1, shuffle=True, seed=3) for name, frame in tables.items()}
+    again = _run(method, rows, **given_)
+    assert again.table.equals(d.table)
+    assert again.reliability == d.reliability
+
+
+def test_all_methods_are_registered_with_their_facts() -> None:
+    found = plugins("difficulty")
+    assert set(found) >= {"irt", "pass_rate", "length", "column"}
+    for name in ("irt", "pass_rate", "length", "column"):
+        plugin = found[name]
+        assert plugin.summary.endswith(".") or plugin.summary
+        assert plugin.cost(1000, 10).bytes > 0
+        assert plugin.source
+        assert plugin.row_wise == (name in ("length", "column"))
+
+
+def test_the_default_is_irt_from_eight_respondents_on() -> None:
+    assert [default_method(n) for n in (0, 1, 7, 8, 100)] == ["length", "pass_rate", "pass_rate", "irt", "irt"]
+
+
+# --- irt
+
+
+def test_irt_says_in_one_line_what_it_found() -> None:
+    d = _run("irt", {"responses": RESPONSES})
+    assert repr(d).startswith("difficulty irt 1pl, 9 respondents, reliability .")
+    assert ": supports " in repr(d)
+    assert d.table["value"].to_numpy() == pytest.approx(fit_irt(ANSWERS).b)
+    assert d.table["n"].to_list() == [9] * 60
+    assert d.notes["not attempted"] == 0
+    assert "Bock" in d.cite()
+
+
+def test_irt_without_a_respondent_is_the_fit_of_the_others_and_survives_pickling() -> None:
+    d = _run("irt", {"responses": RESPONSES})
+    left = pickle.loads(pickle.dumps(d)).leave_out("respondent-004")
+    alone = fit_irt(np.delete(ANSWERS, 4, axis=0))
+    assert left.table["value"].to_numpy() == pytest.approx(alone.b)
+    assert left.respondents is not None
+    assert "respondent-004" not in left.respondents["respondent_id"].to_list()
+    assert not left.table.equals(d.table)
+
+
+def test_irt_without_a_family_leaves_all_its_members_out() -> None:
+    people = pl.DataFrame(
+        {"respondent_id": [f"respondent-{i:03d}" for i in range(9)], "family": ["small"] * 3 + ["big"] * 6}
+    )
+    d = _run("irt", {"responses": RESPONSES, "respondents": people})
+    assert d.respondents is not None
+    assert d.respondents["family"].to_list() == ["small"] * 3 + ["big"] * 6
+    left = d.leave_out("small")
+    assert left.table["value"].to_numpy() == pytest.approx(fit_irt(ANSWERS[3:]).b)
+    with pytest.raises(UsageError, match="did you mean 'small'"):
+        d.leave_out("smal")
+
+
+def test_irt_refuses_parts_that_cannot_be_compared_unless_told_to_flag_them() -> None:
+    other = RESPONSES.with_columns(pl.col("respondent_id", "example_id") + "-other")
+    tables = {"responses": pl.concat([RESPONSES, other])}
+    with pytest.raises(DataRefused, match="2 parts") as caught:
+        _run("irt", tables)
+    assert "disconnected: flag" in str(caught.value)
+    d = _run("irt", tables, disconnected="flag")
+    assert any("2 parts" in w for w in d.summary().warnings)
+
+
+def test_irt_flags_extreme_backward_and_unanswered_examples_and_few_respondents() -> None:
+    theta = np.linspace(-2, 2, 40)
+    answers = np.column_stack([_answers(40, 30, 1) * 0 + (theta[:, None] > np.linspace(-1.5, 1.5, 30)), np.zeros(40)])
+    answers = np.abs(answers - (np.random.default_rng(0).random(answers.shape) < 0.1))
+    answers[:, 30], answers[:, 0] = 0.0, (theta < 0).astype(float)
+    examples = pl.DataFrame({"example_id": [f"example-{i:03d}" for i in range(32)]})
+    d = _run("irt", {"responses": from_matrix(answers), "examples": examples}, model="2pl")
+    flags = dict(d.table.select("example_id", "flag").iter_rows())
+    assert "none right" in flags["example-030"]
+    assert "negative discrimination" in flags["example-000"]
+    assert d.table["value"].is_finite().all()
+    assert d.excluded.rows() == [("example-031", "no response")]
+    warnings = " ".join(d.summary().warnings)
+    assert "2pl of 40 respondents" in warnings
+    assert "without a difficulty: 1 example" in warnings
+    assert d.explain("example-031") == "example-031: no difficulty, no response"
+    assert "read with care" in d.explain("example-030")
+
+
+def test_irt_says_who_is_all_right_or_all_wrong() -> None:
+    answers = np.vstack([ANSWERS, np.ones(60), np.zeros(60)])
+    d = _run("irt", {"responses": from_matrix(answers)})
+    assert d.respondents is not None
+    ability = d.respondents["ability"].to_list()
+    assert max(ability) == ability[9]
+    assert min(ability) == ability[10]
+    assert sum("of 11 respondents have" in w for w in d.warnings) == 2
+
+
+def test_irt_averages_attempts_and_says_so() -> None:
+    doubled = pl.concat([RESPONSES, RESPONSES.with_columns(attempt=pl.lit(1, pl.Int32))])
+    once, twice = _run("irt", {"responses": RESPONSES}), _run("irt", {"responses": doubled})
+    assert twice.table.drop("method").equals(once.table.drop("method"))
+    assert twice.notes["cells with several attempts, averaged"] == 540
+
+
+def test_irt_of_one_respondent_points_to_pass_rate() -> None:
+    with pytest.raises(DataRefused, match="pass_rate"):
+        _run("irt", {"responses": from_matrix(np.array([[1.0, 0.0]]))})
+
+
+def test_wrong_irt_settings_are_named() -> None:
+    for given_, said in (
+        ({"model": "2pll"}, "2pll"),
+        ({"model": "2pl", "slope": "fixed"}, "slope"),
+        ({"bns": 3}, "bins"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            _run("irt", {"responses": RESPONSES}, **given_)
+        assert said in str(caught.value)
+
+
+def test_swe_bench_supports_ten_bins_and_both_methods_agree(data: Path) -> None:
+    responses = pl.read_parquet(data / "agentbench" / "swebench_verified_responses.parquet").select(
+        respondent_id="submission", example_id="instance_id", score="resolved"
+    )
+    d = _run("irt", {"responses": responses}, splits=1)
+    assert d.bins == 10
+    assert d.reliability == pytest.approx(0.99, abs=0.01)
+    p = _run("pass_rate", {"responses": responses})
+    assert p.notes["mean rate"] == pytest.approx(0.514701, abs=1e-6)
+    assert np.corrcoef(d.table["percentile"], p.table["percentile"])[0, 1] > 0.999
+
+
+# --- pass rate
+
+GSM8K_ROLLOUTS = [396, 106, 80, 56, 47, 50, 40, 50, 47, 96, 351]  # examples at 0, 1, ... 10 right of 10
+
+
+def _rollouts() -> pl.DataFrame:
+    right = np.repeat(np.arange(11), GSM8K_ROLLOUTS)
+    row, attempt = np.repeat(np.arange(len(right)), 10), np.tile(np.arange(10), len(right))
+    return pl.DataFrame(
+        {
+            "respondent_id": pl.repeat("model", len(row), eager=True),
+            "example_id": pl.Series(row).cast(pl.String).str.zfill(4),
+            "attempt": pl.Series(attempt, dtype=pl.Int32),
+            "score": (attempt < right[row]).astype(float),
+        }
+    )
+
+
+def test_rollouts_of_one_model_have_the_published_mean_and_histogram() -> None:
+    d = _run("pass_rate", {"responses": _rollouts()})
+    assert d.table["raw"].mean() == pytest.approx(0.47096, abs=5e-6)
+    counts = (d.table["raw"] * 10).round().cast(pl.Int64).value_counts().sort("raw")["count"].to_list()
+    assert counts == GSM8K_ROLLOUTS
+    rate = d.table["raw"].to_numpy()
+    assert np.mean(1 - rate**8 - (1 - rate) ** 8) == pytest.approx(0.34550, abs=5e-6)
+    assert d.notes["mean learnability p(1-p)"] == pytest.approx(np.mean(rate * (1 - rate)), abs=1e-6)
+    assert d.table["n"].unique().to_list() == [10]
+    assert d.table["value"].to_numpy() == pytest.approx(1 - rate)
+    assert d.notes["reliability is"] == "from standard errors"
+    assert d.reliability is not None
+    assert d.reliability > 0.8
+    assert d.bins <= 10
+
+
+def test_the_errors_of_rollouts_are_those_of_the_posterior_and_never_zero() -> None:
+    d = _run("pass_rate", {"responses": from_matrix(np.tile([0.0, 1.0, 0.5], (4, 1)))})
+    s, n = np.array([0.0, 4.0, 2.0]), 4
+    alpha, beta = s + 0.5, n - s + 0.5
+    assert d.table["standard_error"].to_numpy() == pytest.approx(np.sqrt(alpha * beta / 25 / 6))
+    assert d.table["flag"].to_list() == ["none right", "all right", None]
+
+
+@given(st.integers(1, 60), st.floats(0, 1))
+@settings(deadline=None, max_examples=60)
+def test_intervals_equal_the_shared_ones_and_hold_the_rate(n: int, share: float) -> None:
+    s = round(share * n)
+    for ours, theirs in ((jeffreys, scalar_jeffreys), (wilson, scalar_wilson)):
+        low, high = ours(np.array([float(s)]), np.array([n]))
+        expected = theirs(s, n)
+        assert (low[0], high[0]) == pytest.approx((expected.low, expected.high))
+        assert 0 <= low[0] <= s / n <= high[0] <= 1
+
+
+def test_intervals_are_those_of_value() -> None:
+    d = _run("pass_rate", {"responses": RESPONSES})
+    assert d.intervals is not None
+    both = d.table.join(d.intervals, on="example_id")
+    assert ((both["low"] <= both["value"] + 1e-12) & (both["value"] <= both["high"] + 1e-12)).all()
+    assert "95 % interval" in d.explain(d.table["example_id"][0])
+
+
+def test_pass_rate_without_a_respondent_is_the_rate_of_the_others() -> None:
+    left = _run("pass_rate", {"responses": RESPONSES}).leave_out("respondent-004")
+    assert left.table["raw"].to_numpy() == pytest.approx(np.delete(ANSWERS, 4, axis=0).mean(axis=0))
+
+
+def test_pass_rate_warns_where_not_everyone_tried_everything() -> None:
+    assert not _run("pass_rate", {"responses": RESPONSES}).warnings
+    d = _run("pass_rate", {"responses": RESPONSES.head(400)})
+    assert any("irt does not" in w for w in d.warnings)
+    assert d.notes["not attempted"] == 7 * 60 - 400
+
+
+def test_one_attempt_by_one_model_makes_two_bins_at_most() -> None:
+    d = _run("pass_rate", {"responses": from_matrix(np.array([[1.0, 0.0, 1.0, 0.0, 1.0]]))})
+    assert d.bins <= 2
+
+
+# --- length and column
+
+
+def test_length_counts_in_each_unit_and_sets_empty_apart() -> None:
+    lengths = {
+        unit: dict(_run("length", {"examples": EXAMPLES}, unit=unit).table.select("example_id", "value").iter_rows())
+        for unit in ("characters", "words", "tokens")
+    }
+    assert lengths["characters"] == {"q1": 14, "q2": 0, "q4": 14}
+    assert lengths["words"] == {"q1": 3, "q2": 0, "q4": 3}
+    assert lengths["tokens"] == {"q1": 3, "q2": 0, "q4": 6}  # don ' t stop , él
+    d = _run("length", {"examples": EXAMPLES})
+    assert d.excluded.rows() == [("q3", "no text in 'input'")]
+    assert d.table["scale"].unique().to_list() == ["words"]
+    assert repr(d) == "difficulty length of input in words, 3 examples: 2 bins"
+
+
+def test_length_of_a_number_or_of_nothing_is_named() -> None:
+    with pytest.raises(UsageError, match=r"column: \{column: steps\}"):
+        _run("length", {"examples": EXAMPLES}, of="steps")
+    with pytest.raises(UsageError, match="did you mean 'input'"):
+        _run("length", {"examples": EXAMPLES}, of="inputs")
+
+
+def test_scan_commands_have_their_known_lengths(data: Path) -> None:
+    frame = pl.read_parquet(data / "scan" / "scan_all_splits.parquet").with_row_index("example_id")
+    d = _run("length", {"examples": frame}, of="actions")
+    assert d.table["value"].mean() == pytest.approx(14.318, abs=5e-4)
+    assert (d.table["value"].min(), d.table["value"].max()) == (1, 48)
+    assert (d.table["value"] <= 22).sum() == 16_990
+    assert d.bins == 10
+    assert d.table.group_by("bin").len()["len"].to_list() == [2091] * 10
+
+
+def test_a_column_of_numbers_counts_up_or_down() -> None:
+    d = _run("column", {"examples": EXAMPLES}, column="rating")
+    assert dict(d.table.select("example_id", "value").iter_rows()) == {"q1": 3.5, "q4": -1.0}
+    assert d.excluded["example_id"].to_list() == ["q2", "q3"]
+    down = _run("column", {"examples": EXAMPLES}, column="rating", higher_is_harder=False)
+    assert dict(down.table.select("example_id", "value").iter_rows()) == {"q1": -3.5, "q4": 1.0}
+    assert down.table["raw"].to_list() == [3.5, -1.0]
+    assert down.method == "column column=rating higher_is_harder=false"
+
+
+def test_a_column_of_words_needs_their_order() -> None:
+    d = _run("column", {"examples": EXAMPLES}, column="level", order=["Low", "Medium", "High"])
+    assert dict(d.table.select("example_id", "value").iter_rows()) == {"q1": 2.0, "q2": 0.0, "q4": 1.0}
+    assert d.bins == 3
+    for given_, said in (
+        ({}, "'High', 'Low', 'Medium'"),
+        ({"order": ["Low", "Hihg", "Medium"]}, "did you mean 'Hihg'"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            _run("column", {"examples": EXAMPLES}, column="level", **given_)
+        assert said in str(caught.value)
+    with pytest.raises(UsageError, match="stands twice"):
+        _run("column", {"examples": EXAMPLES}, column="level", order=["Low", "Low"])
+    with pytest.raises(UsageError, match="leave order out"):
+        _run("column", {"examples": EXAMPLES}, column="steps", order=["1"])
+
+
+def test_human_labels_of_arc_are_kept_as_ordered_words(data: Path) -> None:
+    frame = pl.read_csv(data / "arc_easy2hard" / "arc_annotations.csv").with_row_index("example_id")
+    d = _run("column", {"examples": frame}, column="difficulty", order=["Low", "Medium", "High"])
+    assert d.table["value"].value_counts().sort("value")["count"].to_list() == [1118, 3324, 678]
+    assert d.bins == 3
+
+
+def test_a_method_without_respondents_cannot_leave_one_out() -> None:
+    with pytest.raises(UsageError, match="does not depend on respondents"):
+        _run("length", {"examples": EXAMPLES}).leave_out("a")
+
+
+def test_bins_by_force_are_said_and_never_empty() -> None:
+    d = _run("irt", {"responses": RESPONSES}, bins=8)
+    assert d.bins == 8
+    assert any("8 bins were asked for, but the reliability supports 3" in w for w in d.warnings)
+    few = _run("column", {"examples": EXAMPLES}, column="steps", bins=8)
+    assert few.bins == 3
+    assert any("only 3 different values" in w for w in few.warnings)
+
+
+def test_no_row_with_a_value_is_refused() -> None:
+    with pytest.raises(DataRefused, match="no example has a difficulty"):
+        _run("column", {"examples": EXAMPLES.with_columns(none=pl.lit(None, pl.Float64))}, column="none")
+
+
+def test_equal_values_get_one_bin() -> None:
+    d = build(
+        method="m", title="m", ids=["a", "b"], value=np.ones(2), raw=np.ones(2), scale="x", n=np.ones(2, dtype=np.int64)
+    )
+    assert d.table["bin"].to_list() == [0, 0]
+
+
+def test_a_million_lengths_are_ranked_in_seconds() -> None:
+    frame = pl.DataFrame({"example_id": pl.Series(np.arange(1_000_000)).cast(pl.String)}).with_columns(
+        input="a b c " + pl.col("example_id").str.replace_all("0", " ")
+    )
+    d = _run("length", {"examples": frame})
+    assert len(d.table) == 1_000_000

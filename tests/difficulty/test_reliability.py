@@ -1,0 +1,93 @@
+"""Reliability and the bins that it supports."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gradatim.tasks.difficulty.reliability import (
+    choose_bins,
+    halves,
+    own_bin_share,
+    separation,
+    split_half,
+    supported_bins,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def test_halves_are_a_pure_function_of_seed_and_ids() -> None:
+    names = [f"model-{i}" for i in range(9)]
+    first, second = halves(names, 0, 0)
+    assert len(first) == 5
+    assert sorted([*first, *second]) == list(range(9))
+    shuffled = names[::-1]
+    again = halves(shuffled, 0, 0)
+    assert {shuffled[i] for i in again[0]} == {names[i] for i in first}
+    different = {tuple(halves(names, seed, number)[0]) for seed in range(3) for number in range(3)}
+    assert len(different) > 5
+
+
+def test_split_half_estimates_the_reliability_of_a_known_measurement() -> None:
+    random = np.random.default_rng(0)
+    truth = random.normal(size=4000)
+    answers = truth + 4.0 * random.normal(size=(24, 4000))  # a mean of 24 has error variance 16 / 24
+    names = [f"r{i}" for i in range(24)]
+    found = split_half(lambda rows: answers[rows].mean(axis=0), names, seed=1)
+    assert found == pytest.approx(1 / (1 + 16 / 24), abs=0.03)
+    assert found == pytest.approx(np.corrcoef(answers.mean(axis=0), truth)[0, 1] ** 2, abs=0.04)
+
+
+def test_split_half_of_noise_is_zero_and_of_too_little_unknown() -> None:
+    random = np.random.default_rng(0)
+    noise = random.normal(size=(10, 500))
+    names = [f"r{i}" for i in range(10)]
+    found = split_half(lambda rows: noise[rows].mean(axis=0), names, seed=0)
+    assert found is not None
+    assert 0 <= found < 0.2
+    assert split_half(lambda rows: noise[rows].mean(axis=0), names[:3], seed=0) is None
+    assert split_half(lambda rows: np.ones(500), names, seed=0) is None
+    assert split_half(lambda rows: noise[rows].mean(axis=0)[:2], names, seed=0) is None
+    assert split_half(lambda rows: noise[rows].mean(axis=0), names, seed=0, splits=0) is None
+
+
+def test_separation_is_the_share_of_variance_that_is_not_error() -> None:
+    random = np.random.default_rng(0)
+    truth, error = random.normal(size=50_000), np.full(50_000, 0.5)
+    assert separation(truth + error * random.normal(size=50_000), error) == pytest.approx(1 / 1.25, abs=0.01)
+    assert separation(np.array([1.0, 2.0, 3.0]), np.full(3, 9.0)) == 0.0
+    assert separation(np.ones(5), np.ones(5)) is None
+    assert separation(np.array([1.0, 2.0]), np.ones(2)) is None
+    assert separation(np.array([1.0, 2.0, 4.0, 99.0]), np.array([0.0, 0.0, 0.0, np.nan])) == 1.0
+
+
+def test_bins_follow_the_share_of_examples_in_their_own_bin() -> None:
+    assert [supported_bins(r) for r in (0.0, 0.49, 0.5, 0.62, 0.8, 0.9, 0.99)] == [1, 1, 2, 3, 4, 6, 10]
+    assert supported_bins(None) == 10
+    for reliability in (0.55, 0.7, 0.9):
+        k = supported_bins(reliability)
+        assert own_bin_share(reliability, k) >= 0.6
+        assert own_bin_share(reliability, k + 1) < 0.6
+
+
+def test_the_share_in_the_own_bin_is_that_of_a_simulation() -> None:
+    assert own_bin_share(0.5, 2) == pytest.approx(0.5 + np.arcsin(np.sqrt(0.5)) / np.pi, abs=1e-3)  # Sheppard (1899)
+    random = np.random.default_rng(0)
+    truth = random.normal(size=400_000)
+    seen = np.sqrt(0.62) * truth + np.sqrt(0.38) * random.normal(size=400_000)
+    cut = [np.argsort(np.argsort(v)) * 3 // 400_000 for v in (truth, seen)]
+    assert own_bin_share(0.62, 3) == pytest.approx(np.mean(cut[0] == cut[1]), abs=3e-3)
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_more_reliability_never_supports_fewer_bins(a: float, b: float) -> None:
+    low, high = sorted((a, b))
+    assert 1 <= supported_bins(low) <= supported_bins(high) <= 10
+
+
+def test_bins_are_never_more_than_different_values_also_by_force() -> None:
+    assert choose_bins(np.array([1.0, 1.0, 2.0]), None, None) == 2
+    assert choose_bins(np.arange(100.0), 0.62, None) == 3
+    assert choose_bins(np.arange(100.0), 0.62, 20) == 20
+    assert choose_bins(np.arange(5.0), 0.62, 20) == 5
+    assert choose_bins(np.array([]), None, None) == 1
