@@ -136,16 +136,17 @@ def estimate(value: float | None, low: float | None, high: float | None, *, perc
 def column(values: Sequence[float | None], digits: int = 3) -> list[str]:
     """Format real numbers that stand below one another: equally many places after the point.
 
-    The largest shows `digits` significant digits or more, the smallest one less; where their sizes are too different
-    for that, each is formatted on its own.
+    The largest shows `digits` significant digits or more, the smallest one less. Where their sizes are too different
+    for that, or amounts stand among fractions, each is formatted on its own.
     """
     finite = [real for real in map(_real, values) if real is not None and math.isfinite(real) and real != 0]
     largest = max(map(abs, finite), default=0.0)
     if not finite or not 1e-4 <= largest < 1e15:
         return [number(value, digits) for value in values]
     smallest = min(map(abs, finite))
-    places = max(decimals(largest, digits), decimals(smallest, digits - 1))
-    if places > digits + 1 or largest >= 1e4 * smallest:
+    places = max(decimals(largest, digits), decimals(smallest, digits if largest < 10 * smallest else digits - 1))
+    amounts = largest >= 100 * smallest and any(abs(real) >= 1 and real.is_integer() for real in finite)
+    if amounts or places > digits + 1 or largest >= 1e4 * smallest:
         return [number(value, digits) for value in values]
     shown = [f"{real:.{places}f}" for real in finite]
     while places and all(text.endswith("0") for text in shown):
