@@ -53,7 +53,7 @@ def storable(kind: pa.DataType) -> pa.DataType | None:
         return None
     if isinstance(kind, pa.BaseExtensionType):
         return storable(kind.storage_type)
-    if types.is_dictionary(kind):
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return storable(kind.value_type)
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind) or types.is_time(kind):
         return pa.string()
@@ -157,6 +157,7 @@ def conform(
         fields.append(field_.with_nullable(True))
         if field_.name in table.column_names:
             columns[field_.name] = _cast(table.column(field_.name), field_.type, f"{spec.name}.{field_.name}")
+            _check_width(columns[field_.name], spec.schema.field(field_.name).type, f"{spec.name}.{field_.name}")
         elif field_.name in spec.key:
             near = nearest(field_.name, table.column_names)
             raise DataRefused(
@@ -185,6 +186,14 @@ def conform(
         columns[name] = _cast(table.column(name), kind, f"{spec.name}.{name}", exact=False)
         fields.append(pa.field(name, kind))
     return pa.table(columns, schema=pa.schema(fields, metadata=spec.schema.metadata))
+
+
+def _check_width(column: pa.Array, kind: pa.DataType, where: str) -> None:
+    if pa.types.is_fixed_size_list(kind):
+        lengths = pc.list_value_length(column)
+        wrong = lengths.filter(pc.not_equal(lengths, kind.list_size))
+        if len(wrong):
+            raise DataRefused(f"found {wrong[0]} numbers instead of {kind.list_size}", where=where, expected=str(kind))
 
 
 def _payload_type(spec: TableSpec, name: str, has: pa.DataType, comes: pa.DataType) -> pa.DataType:
@@ -255,6 +264,8 @@ def _convert(array: pa.Array, target: pa.DataType) -> pa.Array:
         return pa.nulls(len(array), target)
     if types.is_dictionary(kind):
         return _convert(array.dictionary_decode(), target)
+    if types.is_run_end_encoded(kind):
+        return _convert(pc.run_end_decode(array), target)
     if isinstance(array, pa.ExtensionArray):
         return _convert(array.storage, target)
     if types.is_duration(kind):
