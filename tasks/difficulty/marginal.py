@@ -142,7 +142,7 @@ def probabilities(a: np.ndarray, d: np.ndarray, nodes: np.ndarray) -> np.ndarray
 
 
 def _sigma(z: np.ndarray) -> np.ndarray:
-    p = np.negative(z)
+    p: np.ndarray = np.negative(z)
     np.clip(p, -700.0, 700.0, out=p)
     np.exp(p, out=p)
     p += 1.0
