@@ -27,8 +27,11 @@ def widen(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return _widen_nested(left, right)
     if pa.types.is_integer(left) and pa.types.is_integer(right):
         return max(left, right, key=lambda kind: kind.bit_width)
+    if _is_exact(left) and _is_exact(right):
+        scale = max(kind.scale for kind in (left, right) if pa.types.is_decimal(kind))
+        return pa.decimal128(38, scale)
     if _is_number(left) and _is_number(right):
-        return pa.float32() if left == right == pa.float32() else pa.float64()
+        return pa.float64()
     if _is_time(left) and _is_time(right):
         return TIME
     if pa.types.is_binary(left) or pa.types.is_binary(right):
@@ -63,6 +66,10 @@ def _widen_inner(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 def _textual(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_null(kind))
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))
 
 
 def _is_number(kind: pa.DataType) -> bool:

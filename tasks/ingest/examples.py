@@ -21,6 +21,9 @@ from gradatim.tasks.ingest.sources import Shard, shards
 PART_ROWS = 1_000_000
 """Rows of a source file that make one part."""
 
+PART_BYTES = 512 << 20
+"""Bytes of Arrow data that make one part, where rows are long."""
+
 
 @dataclass(frozen=True)
 class IngestCounts:
@@ -67,7 +70,7 @@ class IngestCounts:
 
 @dataclass(frozen=True)
 class Part:
-    """Up to `PART_ROWS` rows of one shard, mapped.
+    """About `PART_ROWS` rows or `PART_BYTES` of one shard, mapped.
 
     Attributes
     ----------
@@ -133,15 +136,16 @@ def map_shard(shard: Shard, examples: Examples, schema: pa.Schema, part_rows: in
     options = ReadOptions(options.encoding, options.text_columns, schema)
     tables: list[pa.Table] = []
     rejects: list[Reject] = []
-    index = rows = 0
+    index = rows = size = 0
     for batch in read_shard(shard, options):
         table, unusable = map_batch(batch, examples, shard.uri)
         tables.append(table)
         rejects += [*batch.rejects, *unusable]
         rows += len(batch.rows) + len(batch.rejects)
-        if rows >= part_rows:
+        size += table.nbytes
+        if rows >= part_rows or size >= PART_BYTES:
             yield _part(shard, index, tables, rejects)
-            tables, rejects, rows, index = [], [], 0, index + 1
+            tables, rejects, rows, size, index = [], [], 0, 0, index + 1
     if rows:
         yield _part(shard, index, tables, rejects)
 

@@ -130,7 +130,7 @@ def _shard(path: Path, base: str | Path) -> Shard:
 
 
 def _objects(path: Path, base: str | Path) -> Iterator[dict[str, Any]]:
-    for objects, _, _, _ in json_objects(_shard(path, base), "utf-8"):
+    for objects, _, _, _ in json_objects(_shard(path, base), "utf-8", lenient=True):
         yield from objects
 
 
@@ -187,7 +187,7 @@ def _one(what: str, chosen: str | None, names: list[str]) -> str:
 def _read(path: Path, base: str | Path, filter: str, metric: str, join: str) -> _Log:
     log = _Log(_model(path), _shard(path, base))
     steps = join.split(".")[1:]
-    for objects, _, rows, rejects in json_objects(log.shard, "utf-8"):
+    for objects, _, rows, rejects in json_objects(log.shard, "utf-8", lenient=True):
         log.rejects += rejects
         for row, found in zip(rows, objects, strict=True):
             if str(found.get("filter", "none")) != filter:

@@ -174,4 +174,6 @@ def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_null(kind):
         return pa.chunked_array([pa.nulls(len(column))])
     column = pc.if_else(missing, pa.scalar(None, pa.string()), column)
+    if pa.types.is_nested(kind):  # another shard's type: only a column without values has it
+        return column if column.null_count < len(column) else pa.chunked_array([pa.nulls(len(column), kind)])
     return pc.utf8_lower(column).cast(kind) if pa.types.is_boolean(kind) else column.cast(kind)

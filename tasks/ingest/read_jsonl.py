@@ -41,9 +41,12 @@ def read_jsonl(shard: Shard, options: ReadOptions) -> Iterator[Batch]:
 
 
 def json_objects(
-    shard: Shard, encoding: str
+    shard: Shard, encoding: str, *, lenient: bool = False
 ) -> Iterator[tuple[list[dict[str, Any]], list[bytes], Sequence[int], list[Reject]]]:
-    """Yield, chunk by chunk, the objects of a JSON Lines file, their lines, their rows, and the rejected lines."""
+    """Yield, chunk by chunk, the objects of a JSON Lines file, their lines, their rows, and the rejected lines.
+
+    `lenient` lets NaN and Infinity pass, as Python's own writer writes them.
+    """
     position = 0
     for found in _lines(shard, encoding):
         lines = [line for line in found if line and not line.isspace()]
@@ -54,14 +57,14 @@ def json_objects(
         except orjson.JSONDecodeError:
             objects = []
         if set(map(type, objects)) != {dict}:
-            objects, rows, rejects = _one_by_one(lines, position, shard)
+            objects, rows, rejects = _one_by_one(lines, position, shard, lenient)
         kept = [lines[row - position] for row in rows] if rejects else lines
         position += len(lines)
         yield objects, kept, rows, rejects
 
 
 def _one_by_one(
-    lines: list[bytes], position: int, shard: Shard
+    lines: list[bytes], position: int, shard: Shard, lenient: bool
 ) -> tuple[list[dict[str, Any]], list[int], list[Reject]]:
     """Parse lines of which some are no objects: the objects, their rows, the rejects."""
     objects: list[dict[str, Any]] = []
@@ -69,7 +72,7 @@ def _one_by_one(
     rejects: list[Reject] = []
     for row, line in enumerate(lines, position):
         try:
-            found = orjson.loads(line)
+            found = _parsed(line, lenient)
         except orjson.JSONDecodeError as error:
             if row == 0 and line.strip() in (b"[", b"[{"):
                 raise _array(shard) from None
@@ -83,6 +86,18 @@ def _one_by_one(
         else:
             rejects.append(Reject(row, "the line is no JSON object", None, shorten(line)))
     return objects, rows, rejects
+
+
+def _parsed(line: bytes, lenient: bool) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        if lenient and (b"NaN" in line or b"Infinity" in line):
+            try:
+                return json.loads(line)
+            except (ValueError, RecursionError):
+                pass
+        raise
 
 
 def _array(shard: Shard) -> DataRefused:

@@ -142,9 +142,12 @@ def source_uri(path: Path, base: str | Path) -> str:
 def file_hash(path: Path) -> str:
     """Hash a file's bytes: xxh3-128, 32 hex digits. Streams; several GB a second from cache."""
     digest = xxhash.xxh3_128()
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+    except PermissionError:
+        raise UsageError("the file may not be read", where=str(path), remedy=f"chmod u+r {path}") from None
     return str(digest.hexdigest())
 
 

@@ -353,6 +353,41 @@ def test_types_that_do_not_meet_are_refused_naming_both_files(ingest: Ingest) ->
     assert str(error.value).startswith("b.csv")
 
 
+def test_an_empty_csv_column_takes_the_nested_type_of_another_shard(ingest: Ingest) -> None:
+    files = {"a.jsonl": lines({"id": 1, "question": "q", "v": [1]}), "b.csv": "id,question,v\n2,q,\n"}
+    assert ingest(files, id="id", input="question").table["v"].to_list() == [[1], None]
+
+
+def test_unsigned_and_signed_ids_meet_without_loss(ingest: Ingest) -> None:
+    big = 2**63 + 1
+    files = {
+        "a.parquet": pl.DataFrame({"id": pl.Series([big], dtype=pl.UInt64), "q": ["x"]}),
+        "b.parquet": pl.DataFrame({"id": pl.Series([-5], dtype=pl.Int64), "q": ["y"]}),
+    }
+    assert set(ingest(files, id="id", input="q").table["example_id"]) == {str(big), "-5"}
+
+
+def test_integers_that_a_number_cannot_hold_are_refused_not_rounded(ingest: Ingest) -> None:
+    files = {
+        "a.parquet": pl.DataFrame({"id": ["1"], "n": [2**53 + 1]}),
+        "b.parquet": pl.DataFrame({"id": ["2"], "n": [0.5]}),
+    }
+    with pytest.raises(DataRefused, match=r"a\.parquet: the column 'n' does not become double"):
+        ingest(files, id="id")
+
+
+def test_long_rows_make_parts_by_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradatim.tasks.ingest.examples.PART_BYTES", 50_000)
+    monkeypatch.setattr("gradatim.tasks.ingest.sources.CHUNK", 10_000)
+    (tmp_path / "a.jsonl").write_text(lines(*({"id": i, "question": "x" * 1000} for i in range(100))))
+    section = Examples.model_validate({"from": "a.jsonl", "id": "id", "input": "question"})
+    (shard,) = shards("a.jsonl", tmp_path)
+    schema = examples_schema({shard.uri: shard_schema(shard, read_options(section))}, section)
+    sizes = [p.rows_in for p in map_shard(shard, section, schema)]
+    assert sum(sizes) == 100
+    assert max(sizes) < 50
+
+
 def test_an_empty_shard_is_fine_and_an_empty_source_is_refused(ingest: Ingest) -> None:
     files = {"a.csv": "id,question,answer\n1,q,a\n", "b.csv": "", "c.jsonl": "", "d.csv": "id,question,answer\n"}
     assert ingest(files, **QA).counts.rows_in == 1

@@ -188,6 +188,21 @@ def test_bad_lines_scores_and_fields_are_rejected(tmp_path: Path) -> None:
     ]
 
 
+def test_not_a_number_elsewhere_in_a_line_does_no_harm(tmp_path: Path) -> None:
+    write_logs(tmp_path, "m", range(3))
+    path = next(tmp_path.rglob("samples_*.jsonl"))
+    path.write_text(path.read_text().replace('"resps": [["…"]]', '"resps": [[NaN, -Infinity]]'))
+    found = read_lm_eval(tmp_path, filter="strict-match")
+    assert scores(found.responses, "m") == expected("m", range(3), 0)
+    path.write_text(
+        path.read_text()
+        .replace('"exact_match": 0.0', '"exact_match": NaN')
+        .replace('"exact_match": 1.0', '"exact_match": NaN')
+    )
+    with pytest.raises(DataRefused, match="no usable response"):
+        read_lm_eval(tmp_path, filter="strict-match")
+
+
 def test_a_folder_without_logs_says_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no sample logs") as error:
         read_lm_eval(tmp_path)

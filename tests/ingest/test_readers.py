@@ -120,6 +120,12 @@ def test_csv_two_columns_of_one_name_are_refused_and_one_without_name_gets_one(r
     assert read("b.csv", b",a\n0,2\n")[0].schema.names == ["column_1", "a"]
 
 
+def test_a_header_may_hold_quotes_commas_and_line_breaks(read: Read) -> None:
+    table, rows, rejects = read("a.csv", b'"a ""x""","b, c","d\ne"\n1,2,3\n4\n5,6,7\n')
+    assert table.to_pylist() == [{'a "x"': 1, "b, c": 2, "d\ne": 3}, {'a "x"': 5, "b, c": 6, "d\ne": 7}]
+    assert (rows, [r.row for r in rejects]) == ([0, 2], [1])
+
+
 def test_tsv_and_gzip(read: Read) -> None:
     assert read("a.tsv.gz", gzip.compress(b"a\tb\n1\tx,y\n"))[0].to_pylist() == [{"a": 1, "b": "x,y"}]
     with pytest.raises(DataRefused, match="gzip"):
