@@ -45,6 +45,12 @@ for _name, (_pattern, _first) in _SCALARS.items():
         )
 
 
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # PyYAML folds Unicode's own line ends away in any style but the one that escapes them
+    style = '"' if set(text) & set("\r\x85\u2028\u2029") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
 def _int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     text = str(loader.construct_scalar(node))
     return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
@@ -76,6 +82,7 @@ def _sequence(loader: yaml.SafeLoader, node: yaml.SequenceNode) -> list[Any]:
     return [loader.construct_object(child, deep=True) for child in node.value]
 
 
+_Dumper.add_representer(str, _text)
 _Loader.add_constructor("tag:yaml.org,2002:int", _int)
 _Loader.add_constructor("tag:yaml.org,2002:float", _float)
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)

@@ -10,7 +10,7 @@ from gradatim.schemas import recipe as module
 from gradatim.schemas import strict_yaml
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.recipe import Recipe, Step, dump_recipe, load_recipe, parse_recipe
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -240,14 +240,16 @@ words = st.text("abcdefghijklmnopqrstuvwxyz_0123456789.-", min_size=1, max_size=
 odd_words = st.sampled_from(
     ["no", "yes", "on", "null", "~", "1e3", "010", "0x1", "2026-01-01", "true", ".5", "- a", "#", "a: b"]
 )
-settings = st.dictionaries(
+setting_maps = st.dictionaries(
     (words | odd_words).filter(lambda key: key != "as"),
     st.recursive(
         scalars | odd_words, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=2)
     ),
     max_size=4,
 )
-steps = st.builds(lambda method, name, given: Step(method=method, name=name, settings=given), words, words, settings)
+steps = st.builds(
+    lambda method, name, given: Step(method=method, name=name, settings=given), words, words, setting_maps
+)
 
 
 def step_lists(**limits: int) -> st.SearchStrategy[list[Step]]:
@@ -278,6 +280,7 @@ def recipes(draw: st.DrawFn) -> Recipe:
     return Recipe.model_validate(data)
 
 
+@settings(max_examples=50, deadline=None)
 @given(recipes())
 def test_a_dumped_recipe_reads_back_to_an_equal_one(recipe: Recipe) -> None:
     again = parse_recipe(dump_recipe(recipe))
@@ -286,6 +289,9 @@ def test_a_dumped_recipe_reads_back_to_an_equal_one(recipe: Recipe) -> None:
     assert dump_recipe(again) == dump_recipe(recipe)
 
 
+@settings(deadline=None)
+@example("\x85a\x85\x85b ")
+@example({"a\r\n\nb": "\u2028\u2029 c\n", "\ufeff": "\ud800\t'\"\x00"})
 @given(
     st.recursive(
         scalars | odd_words,

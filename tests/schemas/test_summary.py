@@ -7,7 +7,7 @@ import json
 
 import pytest
 from gradatim.schemas.summary import Fact, Summary, SummaryChart, SummaryTable
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 text = st.text(max_size=20)
@@ -39,6 +39,7 @@ summaries = st.builds(
 )
 
 
+@settings(max_examples=50, deadline=None)
 @given(summaries)
 def test_a_summary_comes_back_from_json_as_it_went(summary: Summary) -> None:
     again = Summary.from_dict(json.loads(json.dumps(summary.to_dict())))
