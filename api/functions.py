@@ -2,59 +2,444 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
-
 from gradatim.schemas.errors import UsageError, nearest
-from gradatim.schemas.recipe import Examples, Responses, Step
-from gradatim.tasks.core import registry
+from gradatim.schemas.explain import explain
+from gradatim.schemas.recipe import Checks, Examples, Responses, Step
+from gradatim.tasks.core.registry import configure, get, plugins
+from pydantic import BaseModel, ValidationError
 
 if TYPE_CHECKING:
     from gradatim.storage.tables import Dataset
     from gradatim.tasks.curriculum.result import CurriculumOrder
     from gradatim.tasks.difficulty.result import Difficulty
     from gradatim.tasks.diversity.result import Diversity
-    from gradatim.tasks.evaluation.result import Comparison, Evaluation
+    from gradatim.tasks.evaluation.comparison import Comparison
+    from gradatim.tasks.evaluation.result import Evaluation
     from gradatim.tasks.splits.certificate import Certificate
     from gradatim.tasks.splits.result import Split
 
-Frame = Any
-"""Polars DataFrame or LazyFrame, pandas DataFrame, Arrow table, or a path to one of the formats that `read` takes."""
+Model = TypeVar("Model", bound=BaseModel)
+Table = Any
+"""A Polars DataFrame or LazyFrame, a pandas DataFrame, or an Arrow table."""
+
+
+# --- reading
 
 
 def read(path: str | Path, **columns: Any) -> pl.DataFrame:
-    """Read examples from a file, glob or folder (CSV, JSON Lines, Parquet, Arrow IPC).
+    """Read examples from a file, glob or folder (CSV, JSON Lines, Parquet, Arrow IPC), or generate a data set.
 
     Parameters
     ----------
     path : str or Path
+        Or ``generate:NAME`` for a procedural data set, e.g. ``generate:scan``.
     **columns
         The keys of a recipe's section `examples`: ``id="id", input="question", output="answer", group="template"``.
 
     Returns
     -------
     polars.DataFrame
-        The table `examples`, payload columns kept; one row an example, sorted by example_id.
+        The table `examples` and the payload columns; one row an example, sorted by example_id. Rejected rows are
+        counted in a warning; a recipe keeps them as a table.
 
     Raises
     ------
     UsageError
         For an unknown key or column.
     DataRefused
-        For a file that cannot be read. Rejected rows are counted in a warning; a recipe keeps them as a table.
+        For a file that cannot be read.
     """
-    import warnings
-
     from gradatim.tasks.ingest.examples import read_examples
 
-    settings = registry.validated(Examples, {"from": str(path), **columns}, where="read")
-    ingested = read_examples(settings, base=Path())
-    if ingested.counts.rejected:
-        reasons = ingested.rejects.group_by("reason").len().sort("len", descending=True)
-        listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.head(3).iter_rows())
-        warnings.warn(f"{ingested.counts.rejected} of {ingested.counts.rows_in} rows rejected: {listed}", stacklevel=2)
+    generated = str(path).startswith("generate:")
+    source = {"generate": str(path).removeprefix("generate:")} if generated else {"from": str(path)}
+    ingested = read_examples(_settings(Examples, {**source, **columns}, "read"), base=Path())
+    _warn_rejected(ingested.rejects, ingested.counts.rows_in)
     return ingested.table
+
+
+def read_responses(path: str | Path, *, examples: Table | None = None, **columns: Any) -> pl.DataFrame:
+    """Read who solved what: a long table, a wide one, or lm-evaluation-harness logs.
+
+    Parameters
+    ----------
+    path : str or Path
+    examples : table, optional
+        Examples to join to; fewer than 98 % joined is refused.
+    **columns
+        The keys of a recipe's section `responses`: ``respondent="model", example="id", score="correct"``.
+
+    Returns
+    -------
+    polars.DataFrame
+        The table `responses`, with the respondents' `family` where it is known.
+    """
+    from gradatim.tasks.ingest.responses import read_responses as reader
+
+    settings = _settings(Responses, {"from": str(path), **columns}, "read_responses")
+    known = None if examples is None else _frame(examples, "examples")
+    found = reader(settings, base=Path(), examples=known, joined=Checks().joined)
+    _warn_rejected(found.rejects, found.rows_in)
+    family = found.respondents.select("respondent_id", "family")
+    if family["family"].null_count() == len(family):
+        return found.responses
+    return found.responses.join(family, on="respondent_id", how="left", maintain_order="left")
+
+
+def read_lm_eval(
+    path: str | Path,
+    *,
+    metric: str | None = None,
+    filter: str | None = None,
+    join: str | None = None,
+    examples: Table | None = None,
+) -> pl.DataFrame:
+    """Read lm-evaluation-harness sample logs (``--log_samples``) as the table `responses`.
+
+    Parameters
+    ----------
+    path : str or Path
+        Folder, glob or file of samples_*.jsonl.
+    metric, filter : str, optional
+        Needed where the logs hold more than one.
+    join : str, optional
+        Field of the document with the example's id, e.g. ``doc.id`` (the default), or ``input``.
+    examples : table, optional
+        Examples to join to; needed for ``join="input"``.
+    """
+    return read_responses(path, examples=examples, format="lm-eval", metric=metric, filter=filter, join=join)
+
+
+def _warn_rejected(rejects: pl.DataFrame, rows_in: int) -> None:
+    if len(rejects):
+        reasons = rejects.group_by("reason").len().sort("len", "reason", descending=[True, False])
+        listed = "; ".join(f"{number:,} x {reason}" for reason, number in reasons.head(3).iter_rows())
+        warnings.warn(f"{len(rejects):,} of {rows_in:,} rows rejected: {listed}", stacklevel=3)
+
+
+# --- measuring
+
+
+def difficulty(
+    method: str,
+    *,
+    examples: Table | None = None,
+    responses: Any = None,
+    seed: int = 0,
+    **settings: Any,
+) -> Difficulty:
+    """Estimate difficulty by any method; `methods("difficulty")` lists them.
+
+    Parameters
+    ----------
+    method : str
+        E.g. ``irt``, ``pass_rate``, ``length``, ``column``.
+    examples : table, optional
+        For methods that look at the examples.
+    responses : table or 0/1 matrix, optional
+        For methods that look at who solved what; see `irt`.
+    seed : int
+    **settings
+        The method's settings.
+    """
+    tables = {}
+    if examples is not None:
+        tables["examples"] = _frame(examples, "examples")
+    if responses is not None:
+        tables |= _responses(responses)
+    result: Difficulty = _run("difficulty", method, tables, settings, seed)
+    return result
+
+
+def irt(responses: Any, *, model: str = "1pl", seed: int = 0, **settings: Any) -> Difficulty:
+    """Estimate difficulty by item response theory.
+
+    Parameters
+    ----------
+    responses : table or array-like
+        Columns respondent_id, example_id, score (and family, if known); or a matrix of scores in [0, 1], respondents x
+        examples, NaN where not attempted. A pandas or Polars matrix with named columns keeps the names.
+    model : "1pl" or "2pl"
+    seed : int
+    **settings
+        See the method's page.
+
+    Returns
+    -------
+    Difficulty
+        `.table` (example_id, value, standard_error, percentile, bin, ...), `.item_parameters`, `.respondents`,
+        `.leave_out(name)`, `.explain(id)`, `.plot()`, `.cite()`.
+    """
+    return difficulty("irt", responses=responses, seed=seed, model=model, **settings)
+
+
+def pass_rate(responses: Any, *, seed: int = 0, **settings: Any) -> Difficulty:
+    """Estimate difficulty as one minus the share solved, with an interval; arguments as for `irt`."""
+    return difficulty("pass_rate", responses=responses, seed=seed, **settings)
+
+
+def diversity(examples: Table, method: str, *, seed: int = 0, **settings: Any) -> Diversity:
+    """Measure diversity by any method, e.g. ``hill`` or ``vendi``; `methods("diversity")` lists them."""
+    result: Diversity = _run("diversity", method, {"examples": _frame(examples, "examples")}, settings, seed)
+    return result
+
+
+# --- splitting, ordering, evaluating
+
+
+def split(
+    examples: Table,
+    method: str,
+    *,
+    seed: int = 0,
+    difficulty: Difficulty | Table | None = None,
+    **settings: Any,
+) -> Split:
+    """Split examples by any strategy; `methods("split")` lists them.
+
+    Parameters
+    ----------
+    examples : table
+    method : str
+        E.g. ``random``, ``group``, ``length``, ``threshold``, ``leave_one_domain_out``.
+    seed : int
+    difficulty : Difficulty or table, optional
+        Adds the difficulty-matched control.
+    **settings
+        The strategy's settings, e.g. ``column="n_steps", train="<= 6", keep_together="template"``.
+
+    Returns
+    -------
+    Split
+        `.counts`, `.train`, `.ids("test_ood")`, `.why(id)`, `.certify(examples)`, `.plot()`.
+    """
+    tables = {"examples": _frame(examples, "examples")}
+    if difficulty is not None:
+        tables["difficulty"] = _frame(difficulty, "difficulty")
+    result: Split = _run("split", method, tables, settings, seed)
+    return result
+
+
+def certify(split: Split, examples: Table, difficulty: Any = None, responses: Any = None) -> Certificate:
+    """Check what a split promises and measure what it shifts; the same as ``split.certify(...)``."""
+    return split.certify(
+        _frame(examples, "examples"),
+        None if difficulty is None else _frame(difficulty, "difficulty"),
+        None if responses is None else _responses(responses)["responses"],
+    )
+
+
+def curriculum(
+    train: pl.Series | Sequence[str],
+    *,
+    by: Difficulty | Table,
+    pacing: str = "competence",
+    arms: Sequence[str] = ("curriculum", "random", "anti", "shuffled"),
+    passes: float = 1.0,
+    stages: int = 10,
+    seed: int = 0,
+    **settings: Any,
+) -> CurriculumOrder:
+    """Order training rows from easy to hard, with control arms of the same rows.
+
+    Parameters
+    ----------
+    train : sequence of str
+        Ids of the training rows, e.g. ``s.train``.
+    by : Difficulty or table
+    pacing : str
+        `methods("pacing")` lists them; `settings` are its own.
+    arms, passes, stages, seed
+        As in a recipe's section `curriculum`.
+
+    Returns
+    -------
+    CurriculumOrder
+        `.order("curriculum")` (ids in order), `.table`, `.plot()`.
+    """
+    from gradatim.tasks.curriculum.build import build_curriculum
+
+    return build_curriculum(
+        train,
+        _frame(by, "by"),
+        pacing=pacing,
+        settings=settings,
+        arms=arms,
+        passes=passes,
+        stages=stages,
+        seed=seed,
+    )
+
+
+def evaluate(
+    split: Split | Table,
+    predictions: Table,
+    *,
+    examples: Table | None = None,
+    difficulty: Difficulty | Table | None = None,
+    **settings: Any,
+) -> Evaluation:
+    """Score a model in and out of distribution, with intervals.
+
+    Parameters
+    ----------
+    split : Split or table
+        One strategy, seed and fold.
+    predictions : table
+        Table `predictions`, or `responses` of one model.
+    examples : table, optional
+        Adds the axes level and domain, and the group as the unit of resampling.
+    difficulty : Difficulty or table, optional
+        Adds the axis bin. If it rests on responses of the evaluated model, it is estimated again without them.
+    **settings
+        ``name, model, axes, cluster, resamples, seed``: see `gradatim.tasks.evaluation.evaluate`.
+
+    Returns
+    -------
+    Evaluation
+        `.gap`, `.matrix("bin").plot()`, `.sentence()`, `.table`.
+    """
+    from gradatim.tasks.evaluation.evaluate import evaluate as run
+
+    places = split.main if hasattr(split, "main") else _frame(split, "split")
+    known = None if examples is None else _frame(examples, "examples")
+    # a Difficulty goes as it is: it can be estimated again without the evaluated model
+    safe = difficulty if difficulty is None or hasattr(difficulty, "leave_out") else _frame(difficulty, "difficulty")
+    return run(_frame(predictions, "predictions"), places, known, safe, **settings)
+
+
+def compare(arms: Mapping[str, Evaluation], baseline: str | None = None, *, seed: int = 0) -> Comparison:
+    """Compare evaluations pair by pair on the examples that all of them answered."""
+    from gradatim.tasks.evaluation.compare import compare as run
+
+    return run(arms, baseline, seed=seed)
+
+
+# --- finding
+
+
+def methods(area: str) -> pl.DataFrame:
+    """List an area's methods: difficulty, diversity, split, pacing, model, dataset or reader.
+
+    Returns
+    -------
+    polars.DataFrame
+        name, summary, needs, maturity, source.
+    """
+    rows = [
+        (name, plugin.summary, ", ".join(plugin.needs), plugin.maturity, plugin.source)
+        for name, plugin in plugins(area).items()
+    ]
+    return pl.DataFrame(rows, schema=["name", "summary", "needs", "maturity", "source"], orient="row")
+
+
+def open_store(location: str | Path, dataset: str | None = None) -> Dataset:
+    """Open a dataset of a store: ``scan("splits@12")``, ``paths("splits")``, ``versions("splits")``.
+
+    Parameters
+    ----------
+    location : str or Path
+        Folder or URL.
+    dataset : str, optional
+        May be left out where the store holds one.
+    """
+    from gradatim.storage.store import Store
+
+    store = Store.open(location)
+    known = store.datasets()
+    if dataset is None and len(known) == 1:
+        dataset = known[0]
+    if dataset not in known:
+        raise UsageError(
+            f"there is no dataset {dataset!r}{nearest(dataset, known)}" if dataset else "which dataset?",
+            where=str(location),
+            expected="one of " + (", ".join(known) or "(none yet)"),
+        )
+    return store.dataset(dataset)
+
+
+# --- what users hand in
+
+
+def _run(area: str, method: str, tables: dict[str, pl.DataFrame], settings: Mapping[str, Any], seed: int) -> Any:
+    plugin = get(area, method)
+    config = configure(plugin, settings, where=method)
+    for table in sorted({need.split(".")[0] for need in plugin.needs}):
+        if table not in tables:
+            raise UsageError(f"{method} needs {table}", where=area, remedy=f"give {table}=...")
+    return plugin.run(tables, config, seed)
+
+
+def _settings(model: type[Model], found: Mapping[str, Any], where: str) -> Model:
+    given = {key: value for key, value in found.items() if value is not None}
+    if isinstance(given.get("generate"), str):
+        given["generate"] = Step(method=given["generate"])
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise explain(error, model, where=where) from None
+
+
+def _frame(found: Any, what: str) -> pl.DataFrame:
+    """Take a table in any of the usual forms, or a result with `.table`."""
+    found = getattr(found, "table", found)
+    if isinstance(found, pl.LazyFrame):
+        return found.collect()
+    if isinstance(found, pl.DataFrame):
+        return found
+    if type(found).__module__.split(".")[0] in ("pandas", "pyarrow"):
+        frame = pl.DataFrame(found)
+        return frame
+    raise UsageError(f"found {type(found).__name__}", where=what, expected="a Polars, pandas or Arrow table")
+
+
+def _responses(found: Any) -> dict[str, pl.DataFrame]:
+    """Take responses as a long table or as a matrix; a column `family` becomes the table `respondents`."""
+    if isinstance(found, np.ndarray | list | tuple):
+        frame = _from_matrix(np.asarray(found, dtype=np.float64))
+    else:
+        frame = _frame(found, "responses")
+        long = {"respondent_id", "example_id", "score"} & set(frame.columns)
+        if not long:
+            frame = _from_wide(frame)
+        elif len(long) < 3:
+            missing = sorted({"respondent_id", "example_id", "score"} - long)
+            raise UsageError(
+                f"there is no column {missing[0]!r}{nearest(missing[0], frame.columns)}",
+                where="responses",
+                expected="respondent_id, example_id, score; or a matrix, respondents x examples",
+            )
+    tables = {"responses": frame}
+    if "family" in frame.columns:
+        tables["respondents"] = (
+            frame.select("respondent_id", "family").unique("respondent_id", keep="any").sort("respondent_id")
+        )
+    return tables
+
+
+def _from_matrix(matrix: np.ndarray) -> pl.DataFrame:
+    if matrix.ndim != 2:
+        raise UsageError(
+            f"found an array of {matrix.ndim} dimensions", where="responses", expected="respondents x examples"
+        )
+    wide = pl.DataFrame(matrix, schema=[str(i) for i in range(matrix.shape[1])])
+    return _from_wide(wide)
+
+
+def _from_wide(wide: pl.DataFrame) -> pl.DataFrame:
+    """Turn respondents x examples into a long table; names are numbers with as many digits as they need."""
+    names = wide.columns
+    if names == [str(i) for i in range(len(names))]:
+        names = [f"example-{i:0{len(str(max(len(names) - 1, 0)))}d}" for i in range(len(names))]
+    digits = len(str(max(len(wide) - 1, 0)))
+    who = pl.Series("respondent_id", [f"respondent-{i:0{digits}d}" for i in range(len(wide))], dtype=pl.String)
+    named = wide.cast(pl.Float64, strict=False).rename(dict(zip(wide.columns, names, strict=True)))
+    long = named.with_columns(who).unpivot(index="respondent_id", variable_name="example_id", value_name="score")
+    return long.filter(pl.col("score").is_not_nan())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import traceback
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Annotated, Any
 
 import click
 import typer
-from gradatim.flows.runtime import quiet_prefect
 from gradatim.schemas.errors import GradatimError
+from gradatim.schemas.summary import Summary
 
 app = typer.Typer(
     name="gradatim",
@@ -77,9 +78,19 @@ def _tell(error: BaseException, as_json: bool) -> None:
             print("  do        run it again with --verbose for the traceback", file=sys.stderr)
 
 
-def emit(data: Any, as_json: bool, text: str) -> None:
-    """Print `data` as JSON or `text` for people."""
-    print(json.dumps(data, ensure_ascii=False, indent=2, default=str) if as_json else text.rstrip("\n"))
+def emit(summary: Summary, as_json: bool) -> None:
+    """Print what a command found, for people or as JSON."""
+    if as_json:
+        _print_json(summary.to_dict())
+        return
+    from gradatim.tasks.reporting.terminal import render_terminal
+
+    width = min(shutil.get_terminal_size((120, 24)).columns, 160)
+    print(render_terminal([summary], width=width, color=sys.stdout.isatty(), details=True).rstrip("\n"))
+
+
+def _print_json(data: Any) -> None:
+    print(json.dumps(data, ensure_ascii=False, indent=2, default=str))
 
 
 # --- from a file to a recipe
@@ -100,7 +111,7 @@ def init(
     from gradatim.flows.first_steps import write_recipe
 
     written = write_recipe(file, responses, Path(output), force=force)
-    emit(written.to_dict(), as_json, written.text())
+    emit(written, as_json)
 
 
 @app.command()
@@ -112,7 +123,7 @@ def check(recipe: RecipeFile, store: StoreOption = None, data: DataOption = None
     from gradatim.flows.first_steps import check_recipe
 
     result = check_recipe(recipe, store, data)
-    emit(result.to_dict(), as_json, result.text())
+    emit(result, as_json)
 
 
 @app.command()
@@ -124,7 +135,7 @@ def plan(recipe: RecipeFile, store: StoreOption = None, data: DataOption = None,
     from gradatim.flows.plan import plan_recipe
 
     result = plan_recipe(recipe, store, data)
-    emit(result.to_dict(), as_json, result.text())
+    emit(result, as_json)
 
 
 @app.command()
@@ -143,7 +154,7 @@ def methods(
     from gradatim.flows.first_steps import list_methods
 
     result = list_methods(area, file, responses)
-    emit(result.to_dict(), as_json, result.text())
+    emit(result, as_json)
 
 
 # --- running
@@ -185,6 +196,7 @@ def curate(
 def train(
     recipe: RecipeFile,
     arm: Annotated[str | None, typer.Option("--arm", help="Train this arm only.")] = None,
+    ranks: Annotated[int | None, typer.Option("--ranks", min=1, help="Workers, instead of the recipe's.")] = None,
     store: StoreOption = None,
     data: DataOption = None,
     as_json: JsonOption = False,
@@ -196,7 +208,7 @@ def train(
 
     Example: gradatim train recipe.yaml --arm curriculum
     """
-    _run("train", recipe, as_json, verbose, store=store, data=data, arm=arm)
+    _run("train", recipe, as_json, verbose, store=store, data=data, arm=arm, ranks=ranks)
 
 
 @app.command()
@@ -237,7 +249,7 @@ def _run(flow: str, recipe: str, as_json: bool, verbose: bool, **parameters: Any
 
     results = run_flow(flow, recipe, quiet=as_json, verbose=verbose, **parameters)
     if as_json:
-        emit(results, True, "")
+        _print_json(results)
 
 
 # --- looking at what there is
@@ -252,7 +264,7 @@ def log(store: StoreFolder = "runs/", dataset: DatasetOption = None, as_json: Js
     from gradatim.flows.looking import log_of
 
     result = log_of(store, dataset)
-    emit(result.to_dict(), as_json, result.text())
+    emit(result, as_json)
 
 
 @app.command()
@@ -270,7 +282,7 @@ def show(
     from gradatim.flows.looking import show_table
 
     result = show_table(store, dataset, reference, rows)
-    emit(result.to_dict(), as_json, result.text())
+    emit(result, as_json)
 
 
 @app.command()
@@ -287,7 +299,10 @@ def paths(
     from gradatim.flows.looking import paths_of
 
     found = paths_of(store, dataset, reference)
-    emit(found, as_json, "\n".join(found))
+    if as_json:
+        _print_json(found)
+    else:
+        print("\n".join(found))
 
 
 @app.command()
@@ -304,13 +319,9 @@ def audit(
     from gradatim.flows.looking import audit_of
 
     result = audit_of(store, dataset, run)
-    emit(result.to_dict(), as_json, result.text())
+    emit(result.summary(), as_json)
     if not result.holds:
         raise typer.Exit(3)
-
-
-def _set_up() -> None:
-    quiet_prefect()
 
 
 if __name__ == "__main__":

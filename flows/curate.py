@@ -65,7 +65,7 @@ def curate(
     done(_ingest(job))
     if job.recipe.responses is not None:
         done(ingest_tasks.publish_responses(job.place, job.recipe.responses, job.recipe.checks, versions["examples"]))
-    difficulties = job.difficulty or (_default(job, versions),)
+    difficulties = job.difficulty or (default_difficulty(job, versions),)
     first_irt = next((method.name for method in difficulties if method.plugin.name == "irt"), "")
     for method in difficulties:
         done(difficulty_tasks.estimate(job.place, method, versions, abilities=method.name == first_irt))
@@ -106,7 +106,7 @@ def _ingest(job: Job) -> StepResult:
         return ingest_tasks.publish_examples(place, examples, job.recipe.checks, mapped, schema, str(scratch))
 
 
-def _default(job: Job, versions: Mapping[str, int]) -> Method:
+def default_difficulty(job: Job, versions: Mapping[str, int]) -> Method:
     """Choose the difficulty of a recipe that names none."""
     respondents = 0
     if "respondents" in versions:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import importlib
 import shutil
 import sys
+from dataclasses import replace
 from typing import Any
 
 from gradatim.flows.runtime import quiet_prefect
 from gradatim.schemas.summary import Summary
 from gradatim.tasks.reporting.terminal import render_terminal
+
+WARNINGS = 3
+"""Most warnings of a step that are printed while a flow runs."""
 
 
 def run_flow(flow: str, recipe: str, *, quiet: bool, verbose: bool, **parameters: Any) -> dict[str, Any]:
@@ -46,7 +50,12 @@ def run_flow(flow: str, recipe: str, *, quiet: bool, verbose: bool, **parameters
 
 
 def _print(summary: Summary) -> None:
-    print(render_terminal([summary], width=_width(), color=sys.stdout.isatty()).rstrip(), flush=True)
+    """Print what a step came to: one line, what a split proves, and what to read with care; the report has the rest."""
+    facts = summary.facts if summary.step.startswith("split ") else ()
+    left = len(summary.warnings) - WARNINGS
+    more = (f"{left} more in the report",) if left > 0 else ()
+    brief = replace(summary, facts=facts, warnings=(*summary.warnings[:WARNINGS], *more))
+    print(render_terminal([brief], width=_width(), color=sys.stdout.isatty()).rstrip(), flush=True)
 
 
 def _width() -> int:

@@ -62,7 +62,7 @@ def _render(job: Job, dataset: Dataset, told: Mapping[str, Summary]) -> str:
     newest = {name: dataset.version(name) for name in dataset.tables()}
     release = dataset.latest_release()
     rows: list[tuple[Any, ...]] = [(v.reference, v.rows, v.content_hash, len(v.parts)) for v in newest.values()]
-    headline = re.split(r"(?<=[a-z)\]]\.)\s+(?=[A-Z])", claims.headline) if claims else ()
+    headline = claims.extra.get("sentences", [claims.headline]) if claims else ()
     report = Report(
         title=job.recipe.dataset,
         dataset=job.recipe.dataset,

@@ -183,6 +183,11 @@ class Store:
         except FileNotFoundError:
             return None
 
+    def delete(self, key: str) -> None:
+        """Remove an object; none there is fine."""
+        with suppress(FileNotFoundError):
+            obstore.delete(self._objects, self.key(*key.split("/")))
+
     def sizes(self, *names: str) -> dict[str, int]:
         """Return the names of the objects right under a folder, sorted, with their sizes in bytes."""
         found = obstore.list_with_delimiter(self._objects, self.key(*names) + "/")["objects"]

@@ -6,7 +6,9 @@ kept beside the tables, is shown again.
 
 from __future__ import annotations
 
+import io
 import json
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -184,6 +186,15 @@ def publish_group(
     """Publish one method's rows of a table that several share; the others' rows stay."""
     wanted = Wanted(made, lambda: [rows], group=group)
     return dataset.publish(table, [wanted], parents=parents, metadata=place.metadata(**metadata), keep_others=True)
+
+
+def quarantine(dataset: Dataset, table: str, name: str, rows: pl.DataFrame) -> str:
+    """Write rows that were refused to the quarantine of a table and return where they lie."""
+    key = dataset.store.key(dataset.name, "_quarantine", table, uuid.uuid4().hex, name)
+    buffer = io.BytesIO()
+    rows.write_parquet(buffer)
+    dataset.store.put(key, buffer.getvalue())
+    return dataset.store.uri(key)
 
 
 def keep_only(dataset: Dataset, place: Place, table: str, groups: Iterable[str], parents: Sequence[str]) -> None:

@@ -30,15 +30,11 @@ from prefect import task
 def estimate(place: Place, method: Method, versions: Mapping[str, int], *, abilities: bool) -> StepResult:
     """Estimate one difficulty and publish it, its item parameters and, with `abilities`, the respondents' abilities."""
     dataset = place.open()
-    needs = method.needs()
-    tables = {"examples", *(need.split(".")[0] for need in needs)}
-    inputs = [dataset.content_hash(f"{table}@{versions[table]}") for table in sorted(tables) if table in versions]
-    made = method.fingerprint(place.seed, inputs)
+    made, parents = named(dataset, place, method, versions)
     summary = kept_summary(dataset, made)
     if summary is None or not held(dataset, "difficulty", made, method.name):
         found = _run(dataset, place, method, versions)
         summary = replace(found.summary(), step=f"difficulty {method.name}")
-        parents = [f"{table}@{versions[table]}" for table in sorted(tables) if table in versions]
         publish_group(dataset, place, "difficulty", method.name, made, found.table, parents)
         if found.item_parameters is not None:
             publish_group(dataset, place, "item_parameters", method.name, made, found.item_parameters, parents)
@@ -49,6 +45,13 @@ def estimate(place: Place, method: Method, versions: Mapping[str, int], *, abili
     return StepResult(summary, current(dataset))
 
 
+def named(dataset: Dataset, place: Place, method: Method, versions: Mapping[str, int]) -> tuple[str, list[str]]:
+    """Return the fingerprint of an estimate, and the versions that it is made from."""
+    tables = sorted({"examples", *(need.split(".")[0] for need in method.needs())} & set(versions))
+    parents = [f"{table}@{versions[table]}" for table in tables]
+    return method.fingerprint(place.seed, [dataset.content_hash(parent) for parent in parents]), parents
+
+
 def _run(dataset: Dataset, place: Place, method: Method, versions: Mapping[str, int]) -> Difficulty:
     needs = [*method.needs(), "examples.example_id"]
     if "responses" in {need.split(".")[0] for need in needs} and "respondents" in versions:
@@ -56,13 +59,13 @@ def _run(dataset: Dataset, place: Place, method: Method, versions: Mapping[str, 
     tables = read_columns(dataset, versions, needs, where=method.where)
     found: Difficulty = method.plugin.run(tables, method.config, place.seed)
     # the recipe's name, by which other sections call it
-    named = pl.lit(method.name).alias("method")
+    name = pl.lit(method.name).alias("method")
     items = found.item_parameters
     return replace(
         found,
         method=method.name,
-        table=found.table.with_columns(named),
-        item_parameters=None if items is None else items.with_columns(named),
+        table=found.table.with_columns(name),
+        item_parameters=None if items is None else items.with_columns(name),
     )
 
 
@@ -76,11 +79,12 @@ def settle(place: Place, names: Sequence[str], versions: Mapping[str, int]) -> S
     frame = dataset.scan("difficulty").select("example_id", "method", "value").collect()
     found = agreement(frame)
     rows = tuple(found.iter_rows())
+    known = [float(value) for value in found["spearman"].drop_nulls()]
     return StepResult(
         Summary(
             step="difficulty agreement",
             headline=f"{len(names)} estimators"
-            + (f", rank correlations {found['spearman'].min():.2f} to {found['spearman'].max():.2f}" if rows else ""),
+            + (f", rank correlations {min(known):.2f} to {max(known):.2f}" if known else ""),
             facts=(Fact("estimators", ", ".join(names)),),
             tables=(
                 SummaryTable(

@@ -27,11 +27,11 @@ from prefect import task
 def measure(place: Place, method: Method, versions: Mapping[str, int]) -> StepResult:
     """Take one measure and publish its statistics, and its values of rows where it has some."""
     dataset = place.open()
-    made = method.fingerprint(place.seed, [dataset.content_hash(f"examples@{versions['examples']}")])
+    made = named(dataset, place, method, versions)
     summary = kept_summary(dataset, made)
     if summary is None or not held(dataset, "statistics", made, method.name):
-        by = [f"examples.{method.config.by}"] if getattr(method.config, "by", None) else []
-        needs = [*method.needs(), *by, "examples.example_id"]
+        by = getattr(method.config, "by", None)
+        needs = [*method.needs(), "examples.example_id", *([f"examples.{by}"] if by else [])]
         tables = read_columns(dataset, versions, needs, where=method.where)
         found: Diversity = method.plugin.run(tables, method.config, place.seed)
         summary = replace(found.summary(), step=f"diversity {method.name}")
@@ -42,6 +42,11 @@ def measure(place: Place, method: Method, versions: Mapping[str, int]) -> StepRe
             publish_group(dataset, place, "diversity", method.name, made, rows, parents)
         keep_summary(dataset, made, summary)
     return StepResult(summary, current(dataset))
+
+
+def named(dataset: Dataset, place: Place, method: Method, versions: Mapping[str, int]) -> str:
+    """Return the fingerprint of a measure."""
+    return method.fingerprint(place.seed, [dataset.content_hash(f"examples@{versions['examples']}")])
 
 
 @task(name="settle diversity", **RETRIES)

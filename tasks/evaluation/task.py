@@ -53,32 +53,34 @@ def run(
     made = value_hash(
         {"step": "evaluate", "revision": REVISION, "section": section, "inputs": inputs, "runs": dict(runs)}
     )
-    names = ["claims", *runs]
-    kept = {name: kept_summary(dataset, value_hash([made, name])) for name in names}
-    if any(summary is None for summary in kept.values()) or made not in dataset.fingerprints("evaluation"):
+    keys = {name: value_hash([made, name]) for name in ("claims", *runs)}
+    told = [summary for key in keys.values() if (summary := kept_summary(dataset, key)) is not None]
+    if len(told) < len(keys) or made not in dataset.fingerprints("evaluation"):
         found = _evaluate(dataset, place, settings, runs, split, fold, difficulty, versions)
-        rows = pl.concat([*(one.table for one in found.values())])
-        summaries = {arm: replace(one.summary(), step=f"evaluate {arm}") for arm, one in found.items()}
-        claims = Summary(step="claims", headline=" ".join(one.sentence() for one in found.values()))
-        if len(found) > 1:
-            compared = compare(
-                found,
-                settings.baseline if settings.baseline in found else None,
-                resamples=settings.resamples,
-                seed=place.seed,
-                split_version=versions["splits"],
-            )
-            rows = pl.concat([rows, compared.evaluation])
-            sentence = compared.sentence()
-            claims = replace(compared.summary(), step="claims", headline=f"{claims.headline} {sentence}")
+        rows, claims = _claims(found, settings, place.seed, versions["splits"])
         parents = [f"{t}@{versions[t]}" for t in (*tables, "predictions")]
         wanted = Wanted(made, lambda: [rows], group=split)
         dataset.publish("evaluation", [wanted], parents=parents, metadata=place.metadata(), keep_others=True)
-        kept = {"claims": claims, **summaries}
-        for name, summary in kept.items():
-            keep_summary(dataset, value_hash([made, name]), summary)
+        told = [claims, *(replace(one.summary(), step=f"evaluate {arm}") for arm, one in found.items())]
+        for key, summary in zip(keys.values(), told, strict=True):
+            keep_summary(dataset, key, summary)
     number = dataset.version("evaluation").number
-    return tuple(StepResult(summary, {"evaluation": number}) for summary in kept.values() if summary is not None)
+    return tuple(StepResult(summary, {"evaluation": number}) for summary in told)
+
+
+def _claims(
+    found: Mapping[str, Evaluation], settings: Evaluate, seed: int, split_version: int
+) -> tuple[pl.DataFrame, Summary]:
+    """Return the rows of the table `evaluation` and what may be claimed, a sentence an arm and one a comparison."""
+    rows = [one.table for one in found.values()]
+    sentences = [one.sentence() for one in found.values()]
+    if len(found) < 2:
+        return pl.concat(rows), Summary("claims", " ".join(sentences), extra={"sentences": sentences})
+    baseline = settings.baseline if settings.baseline in found else None
+    compared = compare(found, baseline, resamples=settings.resamples, seed=seed, split_version=split_version)
+    sentences.append(compared.sentence())
+    told = replace(compared.summary(), step="claims", headline=" ".join(sentences), extra={"sentences": sentences})
+    return pl.concat([*rows, compared.evaluation]), told
 
 
 def _evaluate(

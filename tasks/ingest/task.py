@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from gradatim.storage.publish import Wanted
 from gradatim.storage.tables import Dataset
 from gradatim.tasks.core import format as fmt
 from gradatim.tasks.core.registry import resolve
-from gradatim.tasks.core.step import RETRIES, Place, StepResult, held, keep_summary, kept_summary
+from gradatim.tasks.core.step import RETRIES, Place, StepResult, held, keep_summary, kept_summary, quarantine
 from gradatim.tasks.ingest import examples as reading
 from gradatim.tasks.ingest.identity import KEYS, compare_versions, resolve_duplicates
 from gradatim.tasks.ingest.reading import rejects_table, shard_schema
@@ -74,16 +73,47 @@ def read_schema(place: Place, examples: Examples, found: list[Shard]) -> bytes:
 def map_shard(place: Place, examples: Examples, shard: Shard, schema: bytes, scratch: str) -> Mapped:
     """Map one shard to rows of `examples` and rejects, unless that was done before; rows wait in `scratch`."""
     dataset = place.open()
-    section = examples.model_dump(mode="json", exclude={"source", "on_conflict"})
-    made = fingerprint(
-        "ingest", REVISION, value_hash(section), [shard.uri, shard.content_hash, value_hash(schema.hex())]
-    )
+    made = _mapped_name(examples, shard, schema)
     raw = dataset.store.get(_shard_key(dataset, made, "counts.json"))
-    if raw is None:
-        counts = _map(dataset, examples, shard, schema, made, Path(scratch))
-    else:
-        counts = json.loads(raw)
+    counts = json.loads(raw) if raw else _map(dataset, examples, shard, schema, made, Path(scratch))
     return Mapped(shard.uri, made, counts["rows_in"], counts["parts"], shard)
+
+
+def _mapped_name(examples: Examples, shard: Shard, schema: bytes) -> str:
+    section = value_hash(examples.model_dump(mode="json", exclude={"source", "on_conflict"}))
+    return fingerprint("ingest", REVISION, section, [shard.uri, shard.content_hash, value_hash(schema.hex())])
+
+
+def _generated_name(place: Place, examples: Examples) -> str:
+    assert examples.generate is not None
+    plugin, config = resolve("dataset", examples.generate, where="examples.generate")
+    section = value_hash({"settings": config.model_dump(mode="json"), "seed": place.seed})
+    return fingerprint(f"generate {plugin.name}", plugin.revision, section, [])
+
+
+def standing(place: Place, examples: Examples) -> bool:
+    """Whether the newest examples are those of this very source: no shard is new, changed or gone."""
+    dataset = place.open()
+    latest = dataset.log("examples").latest()
+    if latest is None:
+        return False
+    if examples.generate is not None:
+        names = [_generated_name(place, examples)]
+    else:
+        found = list_shards.fn(place, examples)
+        schema = read_schema.fn(place, examples, found)
+        names = [_mapped_name(examples, shard, schema) for shard in found]
+    counts = [dataset.store.get(_shard_key(dataset, name, "counts.json")) for name in names]
+    if not all(counts):
+        return False
+    parts = [
+        (name, index)
+        for name, raw in zip(names, counts, strict=True)
+        for index in range(json.loads(raw or b"{}")["parts"])
+    ]
+    # parts without dropped duplicates can be named without reading a key
+    made = {fingerprint("examples", REVISION, "", [name, str(index)]) for name, index in parts}
+    return made == {part.fingerprint for part in latest.parts}
 
 
 def _map(dataset: Dataset, examples: Examples, shard: Shard, schema: bytes, made: str, scratch: Path) -> dict[str, int]:
@@ -107,8 +137,7 @@ def generate(place: Place, examples: Examples, scratch: str) -> Mapped:
     assert examples.generate is not None
     dataset = place.open()
     plugin, config = resolve("dataset", examples.generate, where="examples.generate")
-    section = value_hash({"settings": config.model_dump(mode="json"), "seed": place.seed})
-    made = fingerprint(f"generate {plugin.name}", plugin.revision, section, [])
+    made = _generated_name(place, examples)
     uri = f"generate:{plugin.name}"
     raw = dataset.store.get(_shard_key(dataset, made, "counts.json"))
     if raw is not None:
@@ -246,16 +275,18 @@ class _Rows:
         path = Path(self.scratch) / f"{self.mapped.made}-{self.index}.parquet"
         if path.is_file():
             return pq.read_table(path)
-        # mapped in an earlier run, but its duplicates have changed since: read it again
+        # mapped in an earlier run that published nothing, or its duplicates have changed since: once more, all parts
         if self.mapped.shard is None:
             plugin, config = resolve("dataset", self.examples.generate, where="examples.generate")  # type: ignore[arg-type]
-            frames: list[pl.DataFrame] = list(plugin.run(config, self.place.seed))
-            return frames[self.index].to_arrow()
-        schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
-        for part in reading.map_shard(self.mapped.shard, self.examples, schema):
-            if part.index == self.index:
-                return part.table
-        raise DataRefused("the file has changed while it was read", where=self.mapped.uri, remedy="run it again")
+            tables = (frame.to_arrow() for frame in plugin.run(config, self.place.seed))
+        else:
+            schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
+            tables = (part.table for part in reading.map_shard(self.mapped.shard, self.examples, schema))
+        for index, table in enumerate(tables):
+            pq.write_table(table, path.with_name(f"{self.mapped.made}-{index}.parquet"))
+        if not path.is_file():
+            raise DataRefused("the file has changed while it was read", where=self.mapped.uri, remedy="run it again")
+        return pq.read_table(path)
 
 
 def _keys(dataset: Dataset, mapped: Mapped, index: int) -> pl.LazyFrame:
@@ -283,16 +314,13 @@ def _refuse_rejects(
         return
     every = pl.concat([*rejects, duplicates])
     first = every.group_by("reason").len().sort("len", "reason", descending=[True, False]).row(0)
-    key = dataset.store.key(dataset.name, "_quarantine", "examples", uuid.uuid4().hex, "rejects.parquet")
-    buffer = io.BytesIO()
-    every.write_parquet(buffer)
-    dataset.store.put(key, buffer.getvalue())
+    there = quarantine(dataset, "examples", "rejects.parquet", every)
     raise DataRefused(
-        f"{fmt.count(rejected)} of {fmt.count(rows_in)} rows are rejected ({fmt.share(rejected / rows_in)}), most often: "
-        f"{first[0]} ({fmt.count(first[1])})",
+        f"{fmt.count(rejected)} of {fmt.count(rows_in)} rows are rejected ({fmt.share(rejected / rows_in)}), "
+        f"most often: {first[0]} ({fmt.count(first[1])})",
         where="examples",
         expected=f"at most {fmt.share(checks.rejects)} (checks.rejects)",
-        remedy=f"see {dataset.store.uri(key)}; mend the data, or raise checks.rejects",
+        remedy=f"see {there}; mend the data, or raise checks.rejects",
     )
 
 
@@ -302,7 +330,7 @@ def _ingest_summary(
     reasons = rejects.group_by("reason", "column").len("rows").sort("rows", "reason", descending=[True, False])
     listed = tuple((r["reason"], r["column"], r["rows"]) for r in reasons.head(50).iter_rows(named=True))
     some = rejects.sort("source_uri", "source_row").head(20)
-    tables = ()
+    tables: tuple[SummaryTable, ...] = ()
     if len(rejects):
         tables = (
             SummaryTable("Rejected rows, by reason", ("reason", "column", "rows"), listed),
@@ -345,7 +373,8 @@ def publish_responses(place: Place, responses: Responses, checks: Checks, exampl
     if len(found.rejects) > checks.rejects * found.rows_in:
         reason = found.rejects["reason"].value_counts(sort=True).row(0)
         raise DataRefused(
-            f"{len(found.rejects):,} of {found.rows_in:,} responses are rejected, most often: {reason[0]} ({reason[1]:,})",
+            f"{len(found.rejects):,} of {found.rows_in:,} responses are rejected, "
+            f"most often: {reason[0]} ({reason[1]:,})",
             where=f"responses: {responses.source}",
             expected=f"at most {fmt.share(checks.rejects)} (checks.rejects)",
             remedy="mend the data, or raise checks.rejects",

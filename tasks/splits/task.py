@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 from gradatim.schemas.errors import DataRefused
+from gradatim.schemas.hashing import value_hash
 from gradatim.schemas.summary import Summary
 from gradatim.storage.releases import released_splits
 from gradatim.storage.tables import Dataset
@@ -20,6 +21,7 @@ from gradatim.tasks.core.step import (
     keep_summary,
     kept_summary,
     publish_group,
+    quarantine,
     read_columns,
 )
 from gradatim.tasks.splits.result import Split
@@ -37,18 +39,30 @@ def build(place: Place, method: Method, difficulty: str, versions: Mapping[str, 
     very split is listed again.
     """
     dataset = place.open()
-    inputs = [dataset.content_hash(f"examples@{versions['examples']}"), difficulty]
-    inputs += [dataset.content_hash(f"{t}@{versions[t]}") for t in ("difficulty", "responses") if t in versions]
-    base = method.fingerprint(place.seed, inputs)
-    frozen, made = _frozen(dataset, method.name, base)
+    base, made, frozen = named(dataset, place, method, difficulty, versions)
     summary = kept_summary(dataset, made)
-    if summary is None or not (
-        held(dataset, "splits", made, method.name) and held(dataset, "certificate", made, method.name)
-    ):
+    standing = all(held(dataset, table, made, method.name) for table in ("splits", "certificate"))
+    if summary is None or not standing:
         parents = [f"{t}@{versions[t]}" for t in ("examples", "difficulty", "responses") if t in versions]
         summary = _build(dataset, place, method, difficulty, versions, frozen, (base, made), parents)
         keep_summary(dataset, made, summary)
     return StepResult(summary, current(dataset))
+
+
+def named(
+    dataset: Dataset, place: Place, method: Method, difficulty: str, versions: Mapping[str, int]
+) -> tuple[str, str, pl.DataFrame | None]:
+    """Return the fingerprint of a split by itself, that of the split on top of the newest release, and its frozen rows.
+
+    Of the difficulties only the one that the split is matched on counts.
+    """
+    inputs = [dataset.content_hash(f"{t}@{versions[t]}") for t in ("examples", "responses") if t in versions]
+    if difficulty and "difficulty" in versions:
+        parts = dataset.parts(f"difficulty@{versions['difficulty']}")
+        inputs += [difficulty, *sorted(part.content_hash for part in parts if part.group == difficulty)]
+    base = method.fingerprint(place.seed, inputs)
+    frozen, made = _frozen(dataset, method.name, base)
+    return base, made, frozen
 
 
 def _frozen(dataset: Dataset, name: str, base: str) -> tuple[pl.DataFrame | None, str]:
@@ -66,8 +80,6 @@ def _frozen(dataset: Dataset, name: str, base: str) -> tuple[pl.DataFrame | None
     assert scan is not None
     columns = ["strategy", "seed", "fold", "example_id", "split", "component", "held_out"]
     rows = scan.filter(pl.col("strategy") == name).select(columns).collect()
-    from gradatim.schemas.hashing import value_hash
-
     return rows, value_hash([base, sorted(part.content_hash for part in parts)])
 
 
@@ -97,14 +109,13 @@ def _build(
     responses = dataset.scan("responses", versions["responses"]).collect() if "responses" in versions else None
     certificate = split.certify(tables["examples"], known, responses)
     if not certificate.holds:
-        broken = certificate.failures
+        broken = certificate.failures.select("check", "value", "bound").iter_rows()
+        listed = "; ".join(f"{check} is {value}, asked {bound}" for check, value, bound in broken)
+        there = quarantine(dataset, "certificate", f"{method.name}.parquet", certificate.table)
         raise DataRefused(
-            f"the split {method.name} does not keep its promises: "
-            + "; ".join(
-                f"{row['check']} is {row['value']:g}, asked {row['bound']}" for row in broken.iter_rows(named=True)
-            ),
+            f"the split {method.name} does not keep its promises: {listed}",
             where=method.where,
-            remedy="change the strategy or the data; the former version stays in force",
+            remedy=f"see {there}; change the strategy or the data; the former version stays in force",
         )
     latest = dataset.log("splits").latest()
     bases = {**(latest.metadata.get("bases", {}) if latest else {}), method.name: base}

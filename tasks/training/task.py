@@ -121,7 +121,7 @@ def _reporter(run_id: str) -> Callable[[Progress], None]:
         percent = int(100 * progress.step / max(progress.steps, 1))
         if percent > shown[0]:
             shown[0] = percent
-            update_progress_artifact(artifact_id=artifact, progress=float(percent))
+            update_progress_artifact(artifact_id=artifact, progress=float(percent))  # type: ignore[arg-type]
 
     return report
 
@@ -157,7 +157,7 @@ def _summary(outcome: Outcome, arm: str, seed: int, run_id: str) -> Summary:
         facts=(
             Fact("run", run_id),
             Fact("final loss", round(float(figures["loss"]), 5), "nats"),
-            Fact("seconds", round(seconds, 1)),
+            Fact("wall time", round(seconds, 1), "s"),
             Fact("ranks", figures["ranks"]),
             Fact("device", figures["device"]),
             Fact("ZeRO stage", figures["zero"]),

@@ -1,0 +1,180 @@
+"""What comes before a run: write a recipe for a file, try it, list the methods that a file can use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gradatim.flows.job import Job
+from gradatim.schemas.errors import UsageError, nearest
+from gradatim.schemas.recipe import dump_recipe
+from gradatim.schemas.summary import Fact, Summary, SummaryTable
+from gradatim.storage.tables import Dataset
+from gradatim.tasks.core.registry import AREAS, Plugin, plugins
+from gradatim.tasks.ingest.examples import examples_schema, read_options
+from gradatim.tasks.ingest.inspection import Inspection, inspect
+from gradatim.tasks.ingest.reading import shard_schema
+from gradatim.tasks.ingest.sources import shards
+from gradatim.tasks.ingest.suggestion import guess_recipe
+
+METHODS = ("difficulty", "diversity", "split", "pacing", "model", "dataset")
+"""Areas whose methods a recipe names, in the order of the work."""
+
+
+def write_recipe(file: str, responses: str | None, output: Path, *, force: bool) -> Summary:
+    """Look at a file and write a recipe for it; raises `UsageError` where the recipe exists already."""
+    if output.exists() and not force:
+        raise UsageError(
+            "there is a recipe already", where=str(output), remedy="--force overwrites it, -o NAME writes another"
+        )
+    folder = output.parent if str(output.parent) else Path()
+    source = _from(file, folder)
+    inspection = inspect(source, base=folder)
+    recipe = guess_recipe(inspection, None if responses is None else _from(responses, folder), base=folder)
+    output.write_text(dump_recipe(recipe), encoding="utf-8")
+    seen = f"{inspection.rows_seen:,}{'' if inspection.complete else ' first'} rows"
+    guesses = tuple((guess.role, guess.column, guess.reason) for guess in inspection.guesses)
+    return Summary(
+        step="init",
+        headline=f"wrote {output}: {len(inspection.columns)} columns, {seen} looked at",
+        facts=tuple(
+            Fact(section, ", ".join(step.name for step in steps))
+            for section in ("difficulty", "diversity", "splits")
+            if (steps := getattr(recipe, section))
+        ),
+        tables=(SummaryTable("What the columns seem to be", ("role", "column", "why"), guesses),),
+        next=(f"look at {output}", f"gradatim check {output}", f"gradatim run {output}"),
+    )
+
+
+def _from(path: str, folder: Path) -> str:
+    """Name a path as a recipe in `folder` does."""
+    return path if Path(path).is_absolute() or folder == Path() else os.path.relpath(path, folder)
+
+
+def check_recipe(recipe: str, store: str | None, data: str | None) -> Summary:
+    """Try a recipe against its data and its store: every method, file and column, and one create-if-absent.
+
+    Raises
+    ------
+    UsageError, DataRefused
+        For the first thing that would not work.
+    """
+    job = Job.load(recipe, store, data)
+    dataset = job.place.open()
+    facts = [Fact("dataset", job.recipe.dataset), Fact("store", dataset.store.location, note=_proved(dataset))]
+    examples = job.recipe.examples
+    if examples.source is not None:
+        found = shards(examples.source, job.place.base, examples.format)
+        options = read_options(examples)
+        schema = examples_schema({shard.uri: shard_schema(shard, options) for shard in found}, examples)
+        size = sum(shard.size for shard in found)
+        facts.append(Fact("files", len(found), note=f"{size / 1e6:,.1f} MB"))
+        facts.append(Fact("columns", ", ".join(schema.names)))
+        _check_columns(job, schema.names)
+    if job.recipe.responses is not None:
+        from gradatim.tasks.ingest.sources import source_files
+
+        count = len(source_files(job.recipe.responses.source, job.place.base, None))
+        facts.append(Fact("response files", count))
+    steps = [*job.difficulty, *job.diversity, *job.splits, *([job.pacing] if job.pacing else [])]
+    rows = tuple((method.area, method.name, method.plugin.name, method.plugin.maturity) for method in steps)
+    return Summary(
+        step="check",
+        headline=f"{recipe} works: {len(rows)} methods, every file and column is there",
+        facts=tuple(facts),
+        tables=(SummaryTable("Methods", ("area", "name", "method", "maturity"), rows),),
+        next=(f"gradatim plan {recipe}", f"gradatim run {recipe}"),
+    )
+
+
+def _check_columns(job: Job, names: list[str]) -> None:
+    from gradatim.schemas.tables import TABLES
+
+    known = {*TABLES["examples"].schema.names, *names}
+    for method in (*job.difficulty, *job.diversity, *job.splits):
+        for need in method.needs():
+            table, column = need.split(".", 1)
+            if table == "examples" and column not in known:
+                raise UsageError(
+                    f"there is no column {column!r}{nearest(column, known)}",
+                    where=f"{method.where}.{method.plugin.name}",
+                    expected="one of " + ", ".join([*names, *TABLES["examples"].schema.names]),
+                )
+            if table == "responses" and job.recipe.responses is None:
+                raise UsageError(
+                    f"{method.plugin.name} needs responses", where=method.where, remedy="add a section 'responses'"
+                )
+
+
+def _proved(dataset: Dataset) -> str:
+    """Prove that the store keeps create-if-absent: some gateways say yes and overwrite."""
+    key = dataset.store.key(dataset.name, "_check", os.urandom(8).hex())
+    if not dataset.store.create(key, b"1") or dataset.store.create(key, b"2") or dataset.store.get(key) != b"1":
+        raise UsageError(
+            "the store overwrites what should be created only if absent",
+            where=dataset.store.location,
+            expected="conditional writes (If-None-Match)",
+            remedy="use a store or gateway that keeps them: two runs at once would lose a release",
+        )
+    dataset.store.delete(key)
+    return "create-if-absent holds"
+
+
+def list_methods(area: str | None, file: str | None, responses: str | None) -> Summary:
+    """List the methods of one area or of all; with a file those that it can use, recommended first."""
+    if area is not None and area not in AREAS:
+        raise UsageError(f"there is no area {area!r}{nearest(area, AREAS)}", expected=", ".join(AREAS))
+    areas = [area] if area else list(METHODS)
+    if file is None:
+        tables = tuple(
+            SummaryTable(
+                one, ("method", "what it does", "needs", "maturity"),
+                tuple((p.name, p.summary, ", ".join(p.needs), p.maturity) for p in plugins(one).values()),
+            )
+            for one in areas
+        )  # fmt: skip
+        count = sum(len(table.rows) for table in tables)
+        return Summary("methods", f"{count} methods", tables=tables, next=("gradatim methods --for FILE",))
+    inspection = inspect(file)
+    recipe = guess_recipe(inspection, responses)
+    recommended = {
+        "difficulty": [step.method for step in recipe.difficulty],
+        "diversity": [step.method for step in recipe.diversity],
+        "split": [step.method for step in recipe.splits],
+        "pacing": ["competence"],
+    }
+    tables = []
+    for one in [a for a in areas if a not in ("dataset", "model")]:
+        usable = [p for p in plugins(one).values() if _usable(p, inspection, responses is not None)]
+        usable.sort(key=lambda p: (p.name not in recommended.get(one, ()), p.maturity != "stable", p.name))
+        rows = tuple(
+            ("recommended" if p.name in recommended.get(one, ()) else "", p.name, p.summary, ", ".join(p.needs))
+            for p in usable
+        )
+        tables.append(SummaryTable(one, ("", "method", "what it does", "needs"), rows))
+    return Summary(
+        step="methods",
+        headline=f"{sum(len(t.rows) for t in tables)} methods for {file}",
+        tables=tuple(tables),
+        next=(f"gradatim init {file}" + (f" --responses {responses}" if responses else ""),),
+    )
+
+
+def _usable(plugin: Plugin, inspection: Inspection, responses: bool) -> bool:
+    """Whether a file has what a method needs; a column that a setting names can be any."""
+    have = {column.name for column in inspection.columns}
+    roles = {guess.role for guess in inspection.guesses}
+    derived = {"length_input": "input", "length_output": "output"}
+    for need in plugin.needs:
+        table, column = need.split(".", 1)
+        if table == "responses":
+            if not responses:
+                return False
+        elif not column.startswith("{") and column not in have and derived.get(column, column) not in roles:
+            return False
+    default = plugin.config.model_fields.get("column")
+    wanted = default.default if default is not None and isinstance(default.default, str) else None
+    if wanted in ("domain", "group", "template", "level"):
+        return wanted in have or wanted in roles
+    return True

@@ -1,0 +1,184 @@
+"""What a run would do: its steps, what stands already, and what the rest takes in time and memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow.parquet as pq
+from gradatim.flows.curate import default_difficulty
+from gradatim.flows.job import Job
+from gradatim.schemas.summary import Fact, Summary, SummaryTable
+from gradatim.storage.tables import Dataset
+from gradatim.tasks.core import format as fmt
+from gradatim.tasks.core.registry import Cost, Plugin, get
+from gradatim.tasks.core.step import Method, held
+from gradatim.tasks.difficulty import task as difficulty_tasks
+from gradatim.tasks.diversity import task as diversity_tasks
+from gradatim.tasks.ingest.sources import Shard, shards, utf8_chunks
+from gradatim.tasks.splits import task as split_tasks
+
+ENGINE = Cost(seconds=20.0, bytes=450e6)
+"""Prefect's ephemeral server, imports, and the process itself."""
+PUBLISH = Cost(seconds=3.5e-6, bytes=350.0)
+"""To write, hash, audit and commit one row of a table of a few columns."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One step: what it is, whether its result stands, how many rows it makes, and its cost."""
+
+    step: str
+    state: str
+    rows: int
+    cost: Cost
+
+
+def plan_recipe(recipe: str, store: str | None, data: str | None) -> Summary:
+    """List the steps of a recipe with what each takes.
+
+    Whether a result stands is known where its input does: with new examples all that follows is new. Times are for two
+    cores; memory is the largest step's.
+    """
+    job = Job.load(recipe, store, data)
+    dataset = job.place.open()
+    rows, width, size = _size(job)
+    steps = list(_steps(job, dataset, rows, width))
+    fresh = [step for step in steps if step.state != "stands"]
+    seconds = ENGINE.seconds + sum(step.cost.seconds for step in fresh)
+    memory = ENGINE.bytes + max((step.cost.bytes for step in fresh), default=0.0)
+    table = tuple(
+        (s.step, s.state, s.rows, fmt.duration(s.cost.seconds), fmt.size(s.cost.bytes))
+        if s.state != "stands"
+        else (s.step, s.state, s.rows, "", "")
+        for s in steps
+    )
+    return Summary(
+        step="plan",
+        headline=f"{len(fresh)} of {len(steps)} steps to do: about {fmt.duration(seconds)} and {fmt.size(memory)}",
+        facts=(
+            Fact("rows in", rows, note="estimated from the files' size" if size else ""),
+            Fact("bytes to read", fmt.size(size)),
+            Fact("estimated seconds", round(seconds, 1), "s"),
+            Fact("estimated memory", fmt.size(memory)),
+        ),
+        tables=(SummaryTable("Steps", ("step", "state", "rows", "time", "memory"), table),),
+        next=(f"gradatim run {recipe}",),
+        extra={"seconds": seconds, "bytes": memory, "rows": rows},
+    )
+
+
+def _steps(job: Job, dataset: Dataset, rows: int, width: int) -> list[Planned]:
+    latest = {table: version.number for table in dataset.tables() if (version := dataset.log(table).latest())}
+    known = _ingested(job, dataset)
+    versions = latest if known else {}
+    source = job.generator.plugin if job.generator else _reader(job)
+    cost = source.cost(rows, width)
+    total = Cost(cost.seconds + PUBLISH.seconds * rows * max(width, 5) / 5, cost.bytes + PUBLISH.bytes * rows)
+    found = [Planned("ingest", "stands" if known else "new", rows, total)]
+    respondents = 0
+    if job.recipe.responses is not None:
+        answers, respondents = _responses(job, dataset, versions)
+        state = "stands" if "responses" in versions and known else "new"
+        found.append(Planned("responses", state, answers, _published(Cost(answers * 2e-6, answers * 300.0), answers)))
+
+    def add(name: str, method: Method, stands: bool, made: int, wide: int) -> None:
+        state = "stands" if stands else "new"
+        found.append(Planned(f"{name} {method.name}", state, made, _published(method.plugin.cost(rows, wide), made)))
+
+    for method in job.difficulty or (default_difficulty(job, versions),):
+        stands = bool(versions) and held(
+            dataset, "difficulty", difficulty_tasks.named(dataset, job.place, method, versions)[0], method.name
+        )
+        add("difficulty", method, stands, rows, respondents or 1)
+    for method in job.diversity:
+        stands = bool(versions) and held(
+            dataset, "statistics", diversity_tasks.named(dataset, job.place, method, versions), method.name
+        )
+        add("diversity", method, stands, rows, 256)
+    matched = job.recipe.curriculum.by if job.recipe.curriculum else (job.difficulty[0].name if job.difficulty else "")
+    for method in job.splits:
+        stands = bool(versions) and held(
+            dataset, "splits", split_tasks.named(dataset, job.place, method, matched, versions)[1], method.name
+        )
+        add("split", method, stands, 3 * rows, 2)
+    curriculum = job.recipe.curriculum
+    if curriculum is not None and job.pacing is not None:
+        positions = int(0.8 * rows * curriculum.passes) * len(curriculum.arms)
+        upstream = all(step.state == "stands" for step in found)
+        state = "stands" if upstream and "curriculum" in versions else "new"
+        cost = _published(job.pacing.plugin.cost(positions, 1), positions)
+        found.append(Planned("curriculum", state, positions, Cost(cost.seconds, min(cost.bytes, 1.2e9))))
+    if job.recipe.train is not None and curriculum is not None:
+        positions = int(0.8 * rows * curriculum.passes)
+        for arm in job.arms:
+            for seed in job.recipe.train.seeds:
+                cost = job.model.plugin.cost(positions, 1) if job.model else Cost(0.0, 0.0)
+                found.append(Planned(f"train {arm} seed {seed}", "new", positions, cost))
+    return found
+
+
+def _published(cost: Cost, rows: int) -> Cost:
+    return Cost(cost.seconds + PUBLISH.seconds * rows, cost.bytes + PUBLISH.bytes * rows)
+
+
+def _ingested(job: Job, dataset: Dataset) -> bool:
+    """Whether the examples of this very source stand: no shard is new, changed or gone."""
+    from gradatim.tasks.ingest.task import standing
+
+    return standing(job.place, job.recipe.examples)
+
+
+def _reader(job: Job) -> Plugin:
+    first = shards(str(job.recipe.examples.source), job.place.base, job.recipe.examples.format)[0]
+    return get("reader", first.format)
+
+
+def _size(job: Job) -> tuple[int, int, int]:
+    """Estimate rows and columns of the source, and return its bytes."""
+    if job.generator is not None:
+        plugin = job.generator.plugin
+        rows = sum(len(frame) for frame in plugin.run(job.generator.config, job.place.seed))
+        return rows, 20, 0
+    found = shards(str(job.recipe.examples.source), job.place.base, job.recipe.examples.format)
+    size = sum(shard.size for shard in found)
+    counted = [_rows(shard) for shard in found if shard.format == "parquet"]
+    sampled = [shard for shard in found if shard.format != "parquet"]
+    rows = sum(count for count, _ in counted)
+    width = max((columns for _, columns in counted), default=0)
+    if sampled:
+        density, columns = _density(sampled[0])
+        rows += int(sum(shard.size for shard in sampled) * density)
+        width = max(width, columns)
+    return rows, width, size
+
+
+def _rows(shard: Shard) -> tuple[int, int]:
+    with pq.ParquetFile(shard.path) as file:
+        return file.metadata.num_rows, file.metadata.num_columns
+
+
+def _density(shard: Shard) -> tuple[float, int]:
+    """Return rows a byte of the file, from the lines of its beginning (gzip shrinks text to a quarter); and columns."""
+    if shard.format == "arrow":
+        frame = pl.scan_ipc(shard.path)
+        return frame.select(pl.len()).collect().item() / max(shard.size, 1), len(frame.collect_schema())
+    start = next(iter(utf8_chunks(shard.path, "utf-8", shard.uri, check=False)), b"")
+    packed = 0.25 if shard.path.name.endswith(".gz") else 1.0
+    whole = len(start) * packed >= shard.size * 0.99
+    lines = start.count(b"\n") + (not start.endswith(b"\n")) - (shard.format == "csv")
+    columns = start.split(b"\n", 1)[0].count(b",") + 1
+    return lines / max(shard.size if whole else len(start) * packed, 1), columns
+
+
+def _responses(job: Job, dataset: Dataset, versions: dict[str, int]) -> tuple[int, int]:
+    """Return (responses, respondents): known where they stand, else guessed from the files."""
+    if "responses" in versions and "respondents" in versions:
+        return dataset.version("responses").rows, dataset.version("respondents").rows
+    source = job.recipe.responses
+    assert source is not None
+    if source.format == "lm-eval":
+        return 10_000, 10
+    found = shards(source.source, job.place.base, source.format)
+    rows = sum(_rows(s)[0] if s.format == "parquet" else int(s.size * _density(s)[0]) for s in found)
+    return rows, max(1, rows // max(_size(job)[0], 1))
