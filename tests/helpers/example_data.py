@@ -22,6 +22,7 @@ def write(folder: Path) -> None:
                 "id": f"q{i}",
                 "question": "what is " + " plus ".join(map(str, numbers)),
                 "answer": str(sum(numbers)),
+                "parse": f"(sum {' '.join(f'(term {n})' for n in numbers)})",
                 "n_steps": steps,
                 "template": f"t{i % 45}",
                 "topic": ("shop", "school", "sport")[i % 3],
