@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ def read_arrow(shard: Shard, options: ReadOptions) -> Iterator[Batch]:
     try:
         with pa.OSFile(str(shard.path)) as source:
             schema, batches = _open(source)
+            _names(schema)
             yield Batch(schema.empty_table(), pa.array([], pa.int64()))
             if options.types_only:
                 return
@@ -44,6 +45,13 @@ def read_arrow(shard: Shard, options: ReadOptions) -> Iterator[Batch]:
             expected=f"an Arrow IPC file or stream; this one has {shard.size:,} bytes",
             remedy="write or copy it again, or leave it out",
         ) from None
+
+
+def _names(fields: Iterable[pa.Field]) -> None:
+    """Touch every name, nested ones too: in a damaged file one may be no UTF-8, which raises here."""
+    for found in fields:
+        _ = found.name
+        _names(found.type.field(i) for i in range(found.type.num_fields))
 
 
 def _open(source: pa.NativeFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from gradatim.tasks.ingest.reading import Reject
 
@@ -24,7 +27,7 @@ from gradatim.tasks.ingest.sources import Shard
 for name in sys.stdin.read().splitlines():
     print("start", name, flush=True)
     path = Path(name)
-    shard = Shard(path.name, path, "parquet", path.stat().st_size, "")
+    shard = Shard(path.name, path, path.suffix[1:], path.stat().st_size, "")
     try:
         schema = source_schema({shard.uri: shard_schema(shard, ReadOptions())})
         rows = sum(len(batch.rows) for batch in read_shard(shard, ReadOptions(schema=schema)))
@@ -92,6 +95,30 @@ def test_the_suite_s_bad_parquet_files_are_refused(data: Path, outcome: dict[str
     assert bad
     for file in bad:
         assert outcome[str(file)].startswith("refused"), (file.name, outcome[str(file)])
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_random_damage_is_read_or_refused_and_never_crashes(tmp_path: Path, kind: str) -> None:
+    frame = pl.DataFrame(
+        {
+            "id": [f"q{i}" for i in range(300)],
+            "x": [i / 7 for i in range(300)],
+            "nested": [{"a": [i, i + 1], "b": "z" * (i % 5)} for i in range(300)],
+        }
+    )
+    buffer = io.BytesIO()
+    (frame.write_ipc if kind == "arrow" else frame.write_parquet)(buffer)
+    whole, dice = buffer.getvalue(), random.Random(7)
+    for number in range(60):
+        damaged = bytearray(whole)
+        for _ in range(dice.choice([1, 3, 20])):
+            damaged[dice.randrange(len(damaged))] = dice.randrange(256)
+        (tmp_path / f"{number:02}.{kind}").write_bytes(damaged)
+    if kind == "arrow":  # a column's name that is no UTF-8
+        (tmp_path / "name.arrow").write_bytes(whole.replace(b"nested", b"n\xffsted"))
+    outcome = _children(sorted(tmp_path.iterdir()))
+    assert {what.split()[0] for what in outcome.values()} == {"rows", "refused"}, outcome
+    assert all(Path(name).name in what for name, what in outcome.items() if what.startswith("refused"))
 
 
 def test_csv_spectrum_is_read_as_its_json_says(data: Path, read_path: Callable[..., Any]) -> None:
