@@ -111,15 +111,20 @@ def easiest_first(train_ids: pl.Series | Iterable[str], difficulty: pl.DataFrame
     double = (ids == ids.shift(1)).fill_null(False)
     if double.any():
         raise DataRefused(f"the id {ids.filter(double)[0]!r} comes more than once in train", where="curriculum")
-    values = difficulty.select("example_id", pl.col("value").cast(pl.Float64).fill_nan(None))
-    joined = ids.to_frame().join(values, on="example_id", how="left", maintain_order="left")
-    if len(joined) != len(ids):
+    known = difficulty.select("example_id", pl.col("value").cast(pl.Float64).fill_nan(None)).drop_nulls()
+    known = known if known["example_id"].is_sorted() else known.sort("example_id")
+    names = known["example_id"]
+    if (names == names.shift(1)).any():
         raise DataRefused("an id comes more than once in the difficulty table", where="curriculum")
-    missing = joined.filter(pl.col("value").is_null())["example_id"]
-    known = joined.drop_nulls("value")
+    # both are sorted: a binary search takes no memory, where a join would hash every id
+    place = names.search_sorted(ids).clip(upper_bound=max(len(names) - 1, 0))
+    found = names.gather(place) == ids if len(names) else pl.repeat(False, len(ids), eager=True)
+    missing = ids.filter(~found)
+    if len(missing):
+        ids, place = ids.filter(found), place.filter(found)
     # ids are sorted, so a stable sort by value alone settles ties by id
-    order = np.argsort(np.round(known["value"].to_numpy(), 9), kind="stable")
-    return known["example_id"].gather(pl.Series(order)), missing
+    order = np.argsort(np.round(known["value"].gather(place).to_numpy(), 9), kind="stable")
+    return ids.gather(pl.Series(order)), missing
 
 
 def _one_method(difficulty: Any, by: str) -> tuple[pl.DataFrame, str]:

@@ -107,6 +107,8 @@ def comparable(column: pl.Series, condition: Condition, ids: pl.Series) -> pl.Se
         if len(bad):
             raise _mismatch(column, condition, f"the row {ids[int(bad[0])]!r} holds other text")
         return cast
+    if kind.is_decimal() and not wants_time:
+        return column.cast(pl.Float64)
     if kind.is_numeric() and not wants_time:
         return column.fill_nan(None) if kind.is_float() else column
     if kind == pl.Date and wants_time:

@@ -136,6 +136,9 @@ def build(
     key = ids if alone else phrase("\x1f", component, when=component.is_not_null(), otherwise=ids)
     names = ids if alone else key.unique().sort()
     code = np.arange(len(ids)) if alone else (key.rank("dense").cast(pl.Int64).to_numpy() - 1)
+    cells = (
+        controls.cells(examples, tables["difficulty"], config) if config.controls and "difficulty" in tables else None
+    )
     released = frozen.released(tables.get("frozen"))
     blocks: list[pl.DataFrame] = []
     outcomes: list[frozen.Outcome] = []
@@ -159,8 +162,7 @@ def build(
             blocks.append(block)
             if config.controls:
                 blocks.append(controls.random_control(block, names, code, one_seed))
-                if "difficulty" in tables:
-                    cells = controls.cells(examples, tables["difficulty"], config)
+                if cells is not None and mark.held_out is not None:
                     blocks.append(controls.matched_control(block, cells, one_seed))
     blocks.sort(key=lambda block: (block["strategy"][0], block["seed"][0], block["fold"][0]) if len(block) else ("",))
     return Split(

@@ -30,7 +30,7 @@ class GroupConfig(SplitConfig):
     "split",
     "group",
     config=GroupConfig,
-    needs=("examples.{column}",),
+    needs=("examples.{column}", "examples.{keep_together}"),
     cost=lambda rows, width: Cost(2.5e-6 * rows, 350 * rows),
     source=SOURCE,
 )

@@ -41,6 +41,12 @@ def require_column(examples: pl.DataFrame, name: str) -> None:
             where="table examples",
             expected="one of " + ", ".join(examples.columns),
         )
+    if examples[name].dtype.is_nested():
+        raise UsageError(
+            f"the column {name!r} holds {examples[name].dtype}",
+            where="table examples",
+            expected="a column of texts, numbers, times or booleans",
+        )
 
 
 def components(examples: pl.DataFrame, columns: Sequence[str], pairs: pl.DataFrame | None = None) -> pl.Series:
@@ -53,7 +59,8 @@ def components(examples: pl.DataFrame, columns: Sequence[str], pairs: pl.DataFra
     columns : sequence of str
         Rows that share a non-null value in any of these belong together, and so on through chains of rows.
     pairs : polars.DataFrame, optional
-        Columns left_id, right_id: near-duplicates, which belong together too. Ids without an example are passed over.
+        Columns left_id, right_id: near-duplicates, which belong together too; of a table with ``kind`` the rows
+        near_duplicate alone. Ids without an example are passed over.
 
     Returns
     -------
@@ -82,6 +89,8 @@ def components(examples: pl.DataFrame, columns: Sequence[str], pairs: pl.DataFra
         heads.append(np.flatnonzero(known))
         tails.append(codes.drop_nulls().to_numpy().astype(np.int64) - 1 + nodes)
         nodes += codes.drop_nulls().n_unique()
+    if pairs is not None and "kind" in pairs.columns:
+        pairs = pairs.filter(pl.col("kind") == "near_duplicate")
     if pairs is not None and len(pairs):
         index = examples.select("example_id").with_row_index("row")
         both = (

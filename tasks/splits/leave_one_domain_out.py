@@ -30,7 +30,7 @@ class LeaveOneDomainOutConfig(SplitConfig):
     "split",
     "leave_one_domain_out",
     config=LeaveOneDomainOutConfig,
-    needs=("examples.{column}",),
+    needs=("examples.{column}", "examples.{keep_together}"),
     cost=lambda rows, width: Cost(2e-6 * rows * max(width, 2), 300 * rows * max(width, 2)),
     source=SOURCE,
 )

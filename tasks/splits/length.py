@@ -21,7 +21,7 @@ class LengthConfig(ThresholdConfig):
     "split",
     "length",
     config=LengthConfig,
-    needs=("examples.{column}",),
+    needs=("examples.{column}", "examples.{keep_together}"),
     cost=lambda rows, width: Cost(2e-6 * rows, 350 * rows),
     source=SOURCE,
 )

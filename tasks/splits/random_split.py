@@ -23,7 +23,7 @@ class RandomConfig(SplitConfig):
     "split",
     "random",
     config=RandomConfig,
-    needs=("examples.example_id",),
+    needs=("examples.example_id", "examples.{keep_together}"),
     cost=lambda rows, width: Cost(1.5e-6 * rows, 300 * rows),
     source=SOURCE,
 )

@@ -28,7 +28,7 @@ class StratifiedConfig(SplitConfig):
     "split",
     "stratified",
     config=StratifiedConfig,
-    needs=("examples.{column}",),
+    needs=("examples.{column}", "examples.{keep_together}"),
     cost=lambda rows, width: Cost(3e-6 * rows, 400 * rows),
     source=SOURCE,
 )

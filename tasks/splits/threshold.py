@@ -39,7 +39,7 @@ class ThresholdConfig(SplitConfig):
     "split",
     "threshold",
     config=ThresholdConfig,
-    needs=("examples.{column}",),
+    needs=("examples.{column}", "examples.{keep_together}"),
     cost=lambda rows, width: Cost(2e-6 * rows, 350 * rows),
     source=SOURCE,
 )

@@ -201,12 +201,16 @@ def test_near_duplicates_and_chains_of_groups_stay_together() -> None:
         ]
     )
     pairs = pl.DataFrame({"left_id": ["q00003", "q00009"], "right_id": ["q00300", "gone"]})
+    pairs = pairs.with_columns(kind=pl.lit("near_duplicate"))
+    other = pairs.with_columns(left_id=pl.lit("q00200"), kind=pl.lit("contamination"))
     for seed in range(20):
-        split = make("random", {"examples": frame, "pairs": pairs}, seed=seed, test=0.4, keep_together=["a", "b"])
+        tables = {"examples": frame, "pairs": pl.concat([pairs, other])}
+        split = make("random", tables, seed=seed, test=0.4, keep_together=["a", "b"])
         rows = split.main.filter(pl.col("example_id").is_in(["q00001", "q00002", "q00003", "q00300"]))
         assert rows["split"].n_unique() == 1
         assert rows["component"].unique().to_list() == ["q00001"]
-    assert split.main.filter(pl.col("example_id") == "q00009")["component"].to_list() == [None]
+    for lone in ("q00009", "q00200"):
+        assert split.main.filter(pl.col("example_id") == lone)["component"].to_list() == [None]
 
 
 def test_leave_one_domain_out_makes_a_fold_for_each_domain_and_one_cut_for_all() -> None:
@@ -284,7 +288,7 @@ def test_a_group_larger_than_the_split_it_was_drawn_for_stays_in_train_and_says_
 )  # fmt: skip
 def test_each_operator_parts_the_rows_as_it_says(condition: str, inside: Any) -> None:
     frame = examples()
-    for kind in (pl.Int64, pl.Int16, pl.Float64, pl.String):
+    for kind in (pl.Int64, pl.Int16, pl.Float64, pl.String, pl.Decimal(10, 2)):
         column = frame.with_columns(pl.col("n_steps").cast(kind))
         split = make("threshold", column, column="n_steps", train=condition, controls=False)
         expected = frame.filter(inside(pl.col("n_steps")).not_())["example_id"]
@@ -358,6 +362,13 @@ def test_an_unknown_column_is_answered_with_the_nearest_one() -> None:
     ):
         with pytest.raises(UsageError, match="did you mean"):
             make(method, examples(), **setting)
+
+
+def test_a_nested_column_is_refused() -> None:
+    frame = examples().with_columns(nested=pl.concat_list("n_steps", "length_input"))
+    for method, setting in (("group", {}), ("stratified", {}), ("threshold", {"train": "<= 6"})):
+        with pytest.raises(UsageError, match=r"List\(Int64\)"):
+            make(method, frame, column="nested", **setting)
 
 
 @pytest.mark.parametrize(
