@@ -32,7 +32,7 @@ Arm = tuple[Floats, Floats]
 """Sums of scores and numbers of rows, each of shape (runs, clusters, quantities)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Interval:
     """An estimate with its interval.
 
@@ -55,8 +55,8 @@ class Interval:
     method: str
     p: float = float("nan")
 
-    def __str__(self) -> str:
-        return f"{self.value:.4f} (95 % interval {self.low:.4f} to {self.high:.4f}; n {self.n:,}; {self.method})"
+    def __repr__(self) -> str:
+        return f"{self.value:.4f} (interval {self.low:.4f} to {self.high:.4f}; n {self.n:,}; {self.method})"
 
 
 def wilson(successes: float, n: float, level: float = 0.95) -> Interval:

@@ -241,5 +241,5 @@ def test_a_million_rows_take_well_under_a_second_after_aggregation() -> None:
 
 
 def test_an_interval_reads_as_a_sentence() -> None:
-    text = str(Interval(0.5, 0.4, 0.6, 1000, "wilson"))
-    assert text == "0.5000 (95 % interval 0.4000 to 0.6000; n 1,000; wilson)"
+    text = repr(Interval(0.5, 0.4, 0.6, 1000, "wilson"))
+    assert text == "0.5000 (interval 0.4000 to 0.6000; n 1,000; wilson)"

@@ -73,6 +73,16 @@ def test_parts_merge_to_the_whole() -> None:
     assert merge(parts).n == 700
 
 
+def test_blocks_merge_as_a_balanced_tree_so_that_errors_stay_small() -> None:
+    rows = np.random.default_rng(3).standard_normal((8 * BLOCK, 3))
+    blocks = [moments([block]) for block in np.split(rows, 8)]
+    assert np.array_equal(moments([rows]).gram, merge(blocks).gram)
+    running = blocks[0]
+    for block in blocks[1:]:
+        running = running + block
+    assert not np.array_equal(running.gram, merge(blocks).gram)
+
+
 def test_widths_that_differ_and_missing_parts_are_refused() -> None:
     with pytest.raises(UsageError, match="widths"):
         moments([np.ones((2, 3)), np.ones((2, 4))])

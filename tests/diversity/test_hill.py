@@ -89,6 +89,7 @@ def test_all_singletons_stay_finite_under_every_correction() -> None:
     for correction in ("none", "miller-madow", "chao-shen"):
         assert math.isfinite(hill_numbers([1, 1, 1], correction)["D1"])
         assert hill_numbers([1], correction)["D1"] == pytest.approx(1.0)
+    assert hill_numbers([1, 1, 1], "chao-shen")["D1"] > 3
     assert hill_numbers([1, 1, 1])["coverage"] == 0.0
 
 
