@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,6 @@ import pyarrow as pa
 from gradatim.schemas.errors import DataRefused, GradatimError
 from gradatim.schemas.recipe import Examples
 from gradatim.tasks.core.registry import resolve
-from gradatim.tasks.ingest.finish import contract_dtypes
 from gradatim.tasks.ingest.identity import KEYS, compare_versions, resolve_duplicates
 from gradatim.tasks.ingest.mapping import check_columns, map_batch, text_columns
 from gradatim.tasks.ingest.reading import ReadOptions, Reject, read_shard, rejects_table, shard_schema, source_schema
@@ -132,8 +131,7 @@ def map_shard(shard: Shard, examples: Examples, schema: pa.Schema, part_rows: in
 
     Memory is bounded by a part. A shard without rows yields no part. About 150,000 to 250,000 rows a second and core.
     """
-    options = read_options(examples)
-    options = ReadOptions(options.encoding, options.text_columns, schema)
+    options = replace(read_options(examples), schema=schema)
     tables: list[pa.Table] = []
     rejects: list[Reject] = []
     index = rows = size = 0
@@ -235,15 +233,3 @@ def _generated(examples: Examples, previous: pl.DataFrame | None, seed: int) -> 
 
 def _empty(examples: Examples) -> DataRefused:
     return DataRefused("there is no row in the whole source", where=str(examples.source), expected="at least one row")
-
-
-__all__ = [
-    "IngestCounts",
-    "Ingested",
-    "Part",
-    "contract_dtypes",
-    "examples_schema",
-    "map_shard",
-    "read_examples",
-    "read_options",
-]

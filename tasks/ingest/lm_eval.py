@@ -21,7 +21,7 @@ from gradatim.schemas.hashing import normalise
 from gradatim.tasks.ingest.arrow_types import json_text
 from gradatim.tasks.ingest.read_jsonl import json_objects
 from gradatim.tasks.ingest.reading import Reject, rejects_table
-from gradatim.tasks.ingest.responses import Responded, settle
+from gradatim.tasks.ingest.settle import Responded, settle
 from gradatim.tasks.ingest.sources import ENDINGS, Shard, file_hash, source_files, source_uri
 
 SAMPLES = re.compile(r"^samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl(\.gz)?$")

@@ -12,7 +12,8 @@ import pytest
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.recipe import Responses
 from gradatim.schemas.tables import TABLES
-from gradatim.tasks.ingest.responses import Responded, read_responses
+from gradatim.tasks.ingest.responses import read_responses
+from gradatim.tasks.ingest.settle import Responded
 
 FRAME = pl.DataFrame(
     {
