@@ -37,7 +37,7 @@ AREAS: dict[str, str] = {
 class Config(BaseModel):
     """Base of every plug-in's settings: unknown keys are errors, values are fixed."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
 
 @dataclass(frozen=True)

@@ -78,14 +78,9 @@ class Method:
 
     def fingerprint(self, seed: int, inputs: Sequence[str]) -> str:
         """Name its result on these inputs (content hashes, in a fixed order)."""
-        section = value_hash(
-            {
-                "method": self.plugin.name,
-                "name": self.name,
-                "settings": self.config.model_dump(mode="json"),
-                "seed": seed,
-            }
-        )
+        # JSON text, not JSON values: infinity is a valid setting
+        settings = json.loads(self.config.model_dump_json())
+        section = value_hash({"method": self.plugin.name, "name": self.name, "settings": settings, "seed": seed})
         return fingerprint(f"{self.area} {self.plugin.name}", self.plugin.revision, section, inputs)
 
 
