@@ -22,6 +22,8 @@ from gradatim.storage.report import SAMPLE, Outcome
 
 _PASS = 16_000_000
 _MERGED = 4_000_000
+STEPS = (8_192, 131_072)
+"""Fewest and most rows that a merge reads from one part at a time."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ def merge(
         Rows in blocks that follow each other in key order; equal keys always share a block. Inside a block rows are in
         no order. Memory is about 4 million keys however many parts there are.
     """
-    step = max(8_192, min(131_072, _MERGED // max(1, len(parts))))
+    step = max(STEPS[0], min(STEPS[1], _MERGED // max(1, len(parts))))
     at = [0] * len(parts)
     held: list[pl.DataFrame | None] = [None] * len(parts)
     while True:
@@ -199,8 +201,8 @@ def _pull_equal(
     path, rows = parts[i]
     pulled = []
     while at[i] < rows:
-        block = _scan([path], key, options).slice(at[i], 8_192).collect()
-        at[i] += 8_192
+        block = _scan([path], key, options).slice(at[i], STEPS[0]).collect()
+        at[i] += STEPS[0]
         count = _count_up_to(block, key, horizon)
         pulled.append(block.head(count))
         held[i] = block.slice(count)

@@ -58,7 +58,8 @@ def test_every_reader_sees_the_same_rows(dataset: Dataset) -> None:
     through_arrow = pq.read_table(dataset.paths("examples")[0])
     assert through_arrow.schema.field("example_id").metadata[b"description"].startswith(b"the example")
     found = duckdb.sql(
-        f"select count(*), sum(weight), min(structure[1].label), min(factors['op']) from read_parquet({dataset.paths('examples')})"
+        "select count(*), sum(weight), min(structure[1].label), min(factors['op']) "
+        f"from read_parquet({dataset.paths('examples')})"
     ).fetchall()[0]
     assert found == (10, 15.0, "S", "+")
 
@@ -187,7 +188,7 @@ def test_the_cut_into_parts_depends_on_the_rows_alone(dataset: Dataset) -> None:
         p.content_hash for p in dataset.parts(two.reference)
     ]
     assert [p.rows for p in dataset.parts("examples")] == [10, 10, 5]
-    assert [(p.first, p.last) for p in dataset.parts("examples")][0] == (("e000000",), ("e000009",))
+    assert (dataset.parts("examples")[0].first, dataset.parts("examples")[0].last) == (("e000000",), ("e000009",))
 
 
 def test_an_ordered_stream_that_is_not_sorted_is_refused(dataset: Dataset) -> None:
