@@ -99,6 +99,22 @@ class Guess:
 
 
 @dataclass(frozen=True)
+class Bound:
+    """A cut of a column of whole numbers.
+
+    Attributes
+    ----------
+    value : int
+        At most 85 % of the rows lie at or below it, unless the smallest value alone has more.
+    torn : float
+        Share of the rows whose group lies on both sides, in [0, 1]; 0 without groups.
+    """
+
+    value: int
+    torn: float
+
+
+@dataclass(frozen=True)
 class Inspection:
     """What a look at a source found.
 
@@ -115,8 +131,8 @@ class Inspection:
     columns : tuple of ColumnView
     guesses : tuple of Guess
         Best first within a role.
-    integers : dict
-        For each column with the role steps, how often each value stands.
+    bounds : dict
+        For each column with the role steps, where a split could cut it.
     """
 
     source: str
@@ -127,7 +143,7 @@ class Inspection:
     unreadable: int
     columns: tuple[ColumnView, ...]
     guesses: tuple[Guess, ...]
-    integers: dict[str, dict[int, int]]
+    bounds: dict[str, Bound]
 
     def best(self, role: str) -> str | None:
         """Name the likeliest column for a role: id, input, output, domain, group, level, template, structure,
@@ -175,13 +191,24 @@ def inspect(source: str | Path, *, base: str | Path = ".", format: str | None = 
     table = pa.concat_tables(tables)
     columns = tuple(_view(name, table[name], seen) for name in schema.names)
     guesses = _guesses(columns, table)
-    steps = [guess.column for guess in guesses if guess.role == "steps"]
-    integers = {
-        name: {v["values"]: v["counts"] for v in table[name].drop_null().value_counts().to_pylist()} for name in steps
-    }
+    bounds = {guess.column: _bound(table, guess.column, guesses) for guess in guesses if guess.role == "steps"}
     return Inspection(
-        str(source), found[0].format, len(found), seen, complete, unreadable, columns, tuple(guesses), integers
+        str(source), found[0].format, len(found), seen, complete, unreadable, columns, tuple(guesses), bounds
     )
+
+
+def _bound(table: pa.Table, steps: str, guesses: list[Guess]) -> Bound:
+    """Where a split at a whole number could cut, and what that does to the groups."""
+    values = pl.Series("value", pl.from_arrow(table[steps]))
+    counts = values.drop_nulls().value_counts().sort("value")
+    below = counts.filter(pl.col("count").cum_sum() <= 0.85 * pl.col("count").sum())
+    bound = int((below if len(below) else counts)["value"][-1 if len(below) else 0])
+    group = next((guess.column for guess in guesses if guess.role == "group"), None)
+    if group is None:
+        return Bound(bound, 0.0)
+    sides = pl.DataFrame({"group": pl.from_arrow(text(table[group])), "side": values <= bound})
+    torn = sides.select((pl.col("side").n_unique().over("group") > 1).mean()).item()
+    return Bound(bound, float(torn))
 
 
 def _view(name: str, column: pa.ChunkedArray, rows: int) -> ColumnView:

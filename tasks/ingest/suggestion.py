@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from gradatim.schemas.recipe import Recipe
 from gradatim.tasks.ingest.inspection import Inspection, inspect
 from gradatim.tasks.ingest.lm_eval import SAMPLES, field_paths, filters_and_metrics
@@ -17,6 +16,9 @@ SEVERAL = 8
 
 FEWEST_GROUPS = 10
 """Fewer groups than this leave no room for splits that keep them whole."""
+
+MOST_TORN = 0.1
+"""Share of rows in groups on both sides of a cut beyond which the suggested cut does not keep groups whole."""
 
 MOST_DOMAINS = 50
 """More domains than this would make too many folds of leaving one out."""
@@ -80,22 +82,17 @@ def _name(source: str) -> str:
 def _splits(inspection: Inspection, examples: dict[str, Any]) -> list[Any]:
     splits: list[Any] = []
     if steps := inspection.best("steps"):
-        bound = _upper_bound(inspection, steps)
-        splits.append({"length": {"column": steps, "train": f"<= {bound}"}})
+        bound = inspection.bounds[steps]
+        settings: dict[str, Any] = {"column": steps, "train": f"<= {bound.value}"}
+        # groups that lie on both sides would be left out whole, and with them most rows
+        if "group" in examples and bound.torn > MOST_TORN:
+            settings["keep_together"] = []
+        splits.append({"length": settings})
     if "domain" in examples and inspection.column(examples["domain"]).distinct <= MOST_DOMAINS:
         splits.append("leave_one_domain_out")
     if "group" in examples:
         splits.append("group")
     return splits or ["random"]
-
-
-def _upper_bound(inspection: Inspection, column: str) -> int:
-    """The value at or below which about 80 % of the rows lie, less than the largest."""
-    counts = inspection.integers[column]
-    values = pl.Series(sorted(counts))
-    shares = pl.Series([counts[v] for v in values]).cum_sum() / sum(counts.values())
-    below = values.filter(shares <= 0.85)
-    return int(below[-1] if len(below) else values[0])
 
 
 def _responses(source: str | Path, base: str | Path) -> dict[str, Any]:

@@ -79,8 +79,17 @@ def test_the_suggested_recipe_checks_and_reads_its_file(tmp_path: Path) -> None:
     for area, steps in (("difficulty", recipe.difficulty), ("split", recipe.splits)):
         for step in steps:
             resolve(area, step)
-    assert recipe.splits[0].settings == {"column": "n_steps", "train": "<= 7"}
+    # each template has every number of steps: kept whole, it would leave no row in distribution
+    assert recipe.splits[0].settings == {"column": "n_steps", "train": "<= 7", "keep_together": []}
+    assert [step.method for step in recipe.splits] == ["length", "group"]
     assert recipe.curriculum is not None
+
+
+def test_groups_that_lie_on_one_side_of_the_cut_are_kept_whole(tmp_path: Path) -> None:
+    rows = [{"id": f"q{i}", "question": f"{i} a b c", "n_steps": i % 20, "template": f"t{i % 20}"} for i in range(100)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    recipe = guess_recipe(inspect("a.jsonl", base=tmp_path))
+    assert recipe.splits[0].settings == {"column": "n_steps", "train": "<= 16"}
 
 
 def test_without_id_or_text_all_columns_identify_a_row(tmp_path: Path) -> None:
