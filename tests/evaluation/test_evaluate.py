@@ -125,6 +125,30 @@ def test_clusters_widen_intervals_and_are_named_in_them() -> None:
     )
 
 
+def test_rows_of_a_cluster_are_never_taken_for_independent_even_where_one_of_them_at_most_is_right() -> None:
+    correct = np.arange(400) % 20 == 0
+    examples = pl.DataFrame({"example_id": ids(400), "group": [f"g{i // 10}" for i in range(400)]})
+    assert (
+        "40 clusters of group" in evaluate(predictions(correct), splits(400, 0), examples).cell("split", "test").method
+    )
+
+
+def test_an_example_without_a_group_is_its_own_cluster_even_where_a_group_bears_its_name() -> None:
+    examples = pl.DataFrame({"example_id": ids(3), "group": ["e00002", "e00002", None]})
+    found = evaluate(predictions([True, False, True]), splits(3, 0), examples)
+    assert found.scores["code"].n_unique() == 2
+
+
+def test_the_worst_group_is_sought_among_groups_of_ten_rows_or_more() -> None:
+    domain = ["small"] * 3 + ["b"] * 20 + ["c"] * 20
+    examples = pl.DataFrame({"example_id": ids(43), "domain": domain})
+    correct = [False] * 3 + [True] * 10 + [False] * 10 + [True] * 20
+    found = evaluate(predictions(correct), splits(43, 0), examples)
+    assert found.cell("domain", "test/small").value == 0.0
+    assert found.cell("worst_domain", "test/b").value == 0.5
+    assert found.table.filter(pl.col("axis") == "worst_domain").height == 1
+
+
 def test_shuffled_rows_and_the_same_seed_give_the_same_table() -> None:
     correct = np.random.default_rng(0).random(300) < 0.4
     examples = pl.DataFrame({"example_id": ids(300), "group": [f"g{i % 45}" for i in range(300)]})
