@@ -20,8 +20,8 @@ from gradatim.tasks.training.launch import launch, train_run
 from gradatim.tasks.training.manifest import build
 from gradatim.tasks.training.order import Plan
 from gradatim.tasks.training.records import Record
-from helpers import examples, make, order
-from helpers import settings as recipe
+from training_helpers import examples, make, order
+from training_helpers import settings as recipe
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "deepspeed"
 

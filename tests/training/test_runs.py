@@ -17,7 +17,7 @@ from gradatim.tasks.training import attempts, records
 from gradatim.tasks.training.audit import audit
 from gradatim.tasks.training.folder import Run, open_run
 from gradatim.tasks.training.launch import Outcome, Progress, attach, launch, predict, resume, train_run, wait
-from helpers import HELD_OUT, PASSES, TRAINED, assert_trained_in_order, make, order, until
+from training_helpers import HELD_OUT, PASSES, TRAINED, assert_trained_in_order, make, order, until
 
 pytestmark = pytest.mark.train
 SLOW = {"own_models:slow": {"seconds": 0.06}}
