@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.difficulty.information import Errors, finish, is_exact, standard_errors
+from gradatim.tasks.difficulty.item_fit import infit
 from gradatim.tasks.difficulty.marginal import (
     BOUND,
     Grid,
@@ -40,6 +41,8 @@ class IRTFit:
         Discrimination, location, intercept, lower (0) and upper (1) asymptote.
     se_a, se_b, se_d : (J,) float64
         Standard errors; NaN where there is none (given slopes, a slope at its bound).
+    infit : (J,) float64
+        Infit mean square, about 1 where the model holds; NaN for extreme items and without `errors`.
     extreme : (J,) int8
         1 for an item that everyone got right, -1 for one that nobody did, 0 otherwise. Such an item says nothing about
         abilities and has no finite maximum: it is placed as if half a response had gone the other way.
@@ -74,6 +77,7 @@ class IRTFit:
     se_a: np.ndarray
     se_b: np.ndarray
     se_d: np.ndarray
+    infit: np.ndarray
     extreme: np.ndarray
     at_bound: np.ndarray
     abilities: np.ndarray
@@ -154,6 +158,7 @@ def fit_irt(
     priors: Literal["auto", "none", "weak"] = "auto",
     nodes: int | None = None,
     errors: bool = True,
+    tolerance: float | None = None,
 ) -> IRTFit:
     """Fit an item response model by marginal maximum likelihood.
 
@@ -172,7 +177,9 @@ def fit_irt(
         Quadrature nodes; by default as many as resolve every respondent: the step is at most the smallest posterior
         standard deviation, and to double them changes the log-likelihood by less than 1e-3.
     errors : bool
-        Whether to compute standard errors.
+        Whether to compute standard errors and infit.
+    tolerance : float, optional
+        Largest move of a parameter in the last pass; as small as numbers allow by default.
 
     Returns
     -------
@@ -214,17 +221,20 @@ def fit_irt(
         )
     data = group_patterns(matrix[:, inner])
     objective = Objective(data, kind, np.full(len(inner), start), weak)
-    grid, maximum, information, resolved, rounds = _fit(objective, nodes, errors)
+    grid, maximum, information, resolved, rounds = _fit(objective, nodes, errors, tolerance)
     if kind == "1pl" and maximum.x[0] < 0.05:  # respondents do not differ: only the rates of right answers speak
         how = f"fixed: the free one fell to {maximum.x[0]:.2g}, respondents do not differ"
         objective = Objective(data, "fixed", np.ones(len(inner)), weak)
-        grid, maximum, information, resolved, rounds = _fit(objective, nodes, errors)
+        grid, maximum, information, resolved, rounds = _fit(objective, nodes, errors, tolerance)
     a, d = objective.unpack(maximum.x)
     nothing = np.full(len(inner), np.nan)
     found = standard_errors(objective, grid, maximum.x, information) if errors and len(inner) else None
     found = found or Errors(nothing, nothing, nothing, "none")
     e = expectation(data, a, d, grid)
     full = _with_extremes(seen, extreme, inner, np.stack([a, d, found.a, found.d, found.b]), data, a, d, grid)
+    fit = np.full(items, np.nan)
+    if errors and len(inner):
+        fit[inner] = infit(data, a, d, grid)
     slope_j, intercept, se_a, se_d, se_b = full
     at_bound = np.abs(slope_j) >= BOUND
     return IRTFit(
@@ -237,6 +247,7 @@ def fit_irt(
         se_a=np.where((se_a > 0) & ~at_bound, se_a, np.nan),
         se_b=se_b,
         se_d=se_d,
+        infit=fit,
         extreme=extreme,
         at_bound=at_bound,
         abilities=e.mean[data.index],
@@ -303,7 +314,9 @@ def _slope(model: str, slope: str | float, inner: int) -> tuple[str, float, str]
     return "fixed", 1.0, "fixed" if slope == "fixed" else "fixed: fewer than two items tell respondents apart"
 
 
-def _fit(objective: Objective, nodes: int | None, errors: bool) -> tuple[Grid, Maximum, np.ndarray | None, bool, int]:
+def _fit(
+    objective: Objective, nodes: int | None, errors: bool, tolerance: float | None
+) -> tuple[Grid, Maximum, np.ndarray | None, bool, int]:
     """Maximise on a grid that is refined and widened until it resolves the data."""
     items = len(objective.slopes)
     longest = int(objective.data.masks.sum(axis=1).max(initial=0))
@@ -314,7 +327,7 @@ def _fit(objective: Objective, nodes: int | None, errors: bool) -> tuple[Grid, M
         return grid, Maximum(x, (0.0,), True), None, True, 0
     while True:
         exact = errors and is_exact(objective, grid)
-        maximum = maximise(objective, grid, x, tolerance=1e-7 if exact else 1e-10)
+        maximum = maximise(objective, grid, x, tolerance=tolerance or (1e-7 if exact else 1e-10))
         rounds += len(maximum.trace)
         e = expectation(objective.data, *objective.unpack(maximum.x), grid)
         if not nodes:

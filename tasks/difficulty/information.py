@@ -16,6 +16,7 @@ from gradatim.tasks.difficulty.marginal import (
     Grid,
     Maximum,
     Objective,
+    blocks,
     expectation,
     posteriors,
     probabilities,
@@ -163,10 +164,10 @@ def _observed(
         total -= (p * counts[:, None]).T @ p
     for part, posterior, _ in posteriors(data, a, d, grid, width=2 * len(total)):
         weight, answered = data.weight[part, None], masks[data.group[part]]
-        mean = _projected(objective, curve, posterior, answered, grid)
+        mean = _projected(objective, a, d, posterior, answered, grid)
         total += (weight * mean).T @ mean
         if objective.model != "fixed":
-            cross = _projected(objective, curve, posterior * (grid.nodes - e.mean[part, None]), answered, grid)
+            cross = _projected(objective, a, d, posterior * (grid.nodes - e.mean[part, None]), answered, grid)
             scores = data.y[:, part].T.astype(np.float64)
             u = scores if objective.model == "2pl" else scores.sum(axis=1, keepdims=True)
             width = u.shape[1]
@@ -178,11 +179,17 @@ def _observed(
 
 
 def _projected(
-    objective: Objective, curve: np.ndarray, weights: np.ndarray, answered: np.ndarray, grid: Grid
+    objective: Objective, a: np.ndarray, d: np.ndarray, weights: np.ndarray, answered: np.ndarray, grid: Grid
 ) -> np.ndarray:
-    """Sum p(t) over nodes with `weights` (B, Q): (B, P)."""
-    over_d = (weights @ curve.T) * answered
-    over_a = ((weights * grid.nodes) @ curve.T) * answered if objective.model != "fixed" else over_d
+    """Sum a respondent's p(t) over nodes with `weights` (B, Q), where `answered` (B, J): (B, P)."""
+    over_d = np.empty(answered.shape)
+    over_a = np.empty(answered.shape) if objective.model != "fixed" else over_d
+    tilted = weights * grid.nodes
+    for part in blocks(len(a), len(grid.nodes) + 2 * len(weights)):
+        curve = probabilities(a[part], d[part], grid.nodes).T
+        over_d[:, part] = (weights @ curve) * answered[:, part]
+        if objective.model != "fixed":
+            over_a[:, part] = (tilted @ curve) * answered[:, part]
     return _spread_out(objective, over_a, over_d)
 
 
@@ -198,7 +205,6 @@ def _low_rank(
     if count > LOW_RANK_PATTERNS:
         basis, how = np.zeros((1, size)), "complete-data information: too small"
     else:
-        curve = probabilities(a, d, grid.nodes)
         rows = []
         for part, posterior, _ in posteriors(data, a, d, grid, width=2 * size):
             weight, variance = data.weight[part, None], np.maximum(e.variance[part, None], 1e-12)
@@ -206,7 +212,7 @@ def _low_rank(
             first = grid.nodes - e.mean[part, None]
             scores = data.y[:, part].T.astype(np.float64) * variance
             linear = _spread_out(objective, scores, np.zeros_like(scores))
-            linear -= _projected(objective, curve, posterior * first, answered, grid)
+            linear -= _projected(objective, a, d, posterior * first, answered, grid)
             rows.append(linear * np.sqrt(weight / variance))
             wide = np.flatnonzero(e.variance[part] > NARROW)
             if not len(wide):
@@ -215,7 +221,7 @@ def _low_rank(
             skew = (mass * first**3).sum(axis=1, keepdims=True) / variance
             second = first**2 - variance - skew * first
             norm = np.maximum((mass * second**2).sum(axis=1, keepdims=True), 1e-24)
-            curved = _projected(objective, curve, mass * second, answered[wide], grid)
+            curved = _projected(objective, a, d, mass * second, answered[wide], grid)
             rows.append(curved * np.sqrt(weight[wide] / norm))
         basis = np.concatenate(rows)
         how = "observed information, quadratic in ability"

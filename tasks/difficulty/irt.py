@@ -46,8 +46,10 @@ class IRTConfig(Config):
 
 
 def _cost(rows: int, width: int) -> Cost:
+    nodes = float(np.clip(5.4 * rows**0.5, 61, 3841))
+    passes = 40 + 10 * 12  # the fit, and ten looser ones of half the respondents
     cells = float(rows) * max(width, 1)
-    return Cost(seconds=0.5 + cells * 4e-7 + rows * 2e-4, bytes=2e8 + 40 * cells)
+    return Cost(0.5 + passes * (6e-8 * rows * nodes + 6e-9 * cells) + 2e-6 * cells, 2e8 + 60 * cells)
 
 
 @register(
@@ -149,7 +151,9 @@ def _reliability(responses: Responses, fit: IRTFit, config: IRTConfig, seed: int
         values = np.full(matrix.shape[1], np.nan)
         # halves of few respondents cannot estimate a common slope: they take the one of all
         slope: float | Literal["free"] = float(fit.a[0]) if config.model == "1pl" else "free"
-        values[answered] = fit_irt(half[:, answered], config.model, slope=slope, priors=config.priors, errors=False).b
+        values[answered] = fit_irt(
+            half[:, answered], config.model, slope=slope, priors=config.priors, errors=False, tolerance=1e-4
+        ).b
         return values
 
     try:
@@ -247,7 +251,7 @@ def _item_parameters(fit: IRTFit, responses: Responses, name: str) -> pl.DataFra
             "location_error": pl.Series(fit.se_b).fill_nan(None),
             "lower_error": pl.Series([None] * count, dtype=pl.Float64),
             "upper_error": pl.Series([None] * count, dtype=pl.Float64),
-            "fit": pl.Series([None] * count, dtype=pl.Float64),
+            "fit": pl.Series(fit.infit).fill_nan(None),
         }
     )
     return conform(frame, "item_parameters")

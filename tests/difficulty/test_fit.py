@@ -349,6 +349,16 @@ def test_quadrature_grows_with_the_test_so_that_abilities_stay_apart() -> None:
     assert np.corrcoef(fit.abilities, theta)[0, 1] > 0.997
 
 
+def test_infit_is_about_one_where_the_model_holds_and_more_for_a_noisy_item() -> None:
+    answers, theta, *_ = simulate(1500, 20, 11, slopes=0.0)
+    random = np.random.default_rng(3)
+    noisy, sharp = random.random(1500) < 0.5, theta > 0  # one that ability does not help with, one that it decides
+    fit = fit_irt(np.column_stack([answers, noisy, sharp]))
+    assert np.abs(fit.infit[:20] - 1).max() < 0.12
+    assert fit.infit[20] > 1.12 > 0.85 > fit.infit[21]
+    assert np.isnan(fit_irt(answers, errors=False).infit).all()
+
+
 # --- degenerate input
 
 
