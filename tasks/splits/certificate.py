@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -249,7 +250,8 @@ def _matched(split: Split, here: pl.DataFrame, block: pl.DataFrame, frame: pl.Da
     }
     if "score" in frame.columns and taken:
         scores = match.join(frame.select("example_id", "score"), on="example_id", how="left").drop_nulls("score")
-        means = dict(scores.group_by("split").agg(pl.col("score").mean()).iter_rows())
+        sides = scores.partition_by("split", as_dict=True)
+        means = {split: math.fsum(part["score"]) / len(part) for (split,), part in sides.items()}
         if "test" in means and "test_ood" in means:
             found["score_gap_matched"] = (means["test_ood"] - means["test"], 2 * taken)
     return found
@@ -271,7 +273,11 @@ def _known(
         one = one_method(difficulty, split.settings["difficulty"]).select("example_id", "bin", "value")
         frame = frame.drop(["bin", "value"], strict=False).join(one, on="example_id", how="left")
     if responses is not None:
-        mean = responses.sort("respondent_id", "attempt").group_by("example_id").agg(pl.col("score").mean())
+        for name in ("example_id", "score"):
+            if name not in responses.columns:
+                raise UsageError(f"the responses have no column {name!r}", expected="example_id and score")
+        # sorted inside each group, so that the sum is the same whatever the threads
+        mean = responses.group_by("example_id").agg(pl.col("score").sort().mean())
         frame = frame.drop("score", strict=False).join(mean, on="example_id", how="left")
     return frame
 

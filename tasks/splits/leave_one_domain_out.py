@@ -67,10 +67,9 @@ def run(tables: Mapping[str, pl.DataFrame], config: LeaveOneDomainOutConfig, see
         raise DataRefused(
             f"no domain has {config.min_rows} rows", where="split leave_one_domain_out", remedy="lower min_rows"
         )
-    axis = "domain" if config.column == "domain" else config.column
     return build(
         examples, marks, config, seed, tables,
-        method="leave_one_domain_out", axis=axis, source=SOURCE, warnings=tuple(warnings),
+        method="leave_one_domain_out", axis=config.column, source=SOURCE, warnings=tuple(warnings),
     )  # fmt: skip
 
 

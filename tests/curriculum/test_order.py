@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from gradatim.schemas.errors import DataRefused, UsageError
-from gradatim.schemas.hashing import content_hash
+from gradatim.schemas.hashing import content_hash, random_bits
 from gradatim.schemas.tables import spec
 from gradatim.tasks.core.registry import configure, get
 from gradatim.tasks.curriculum.build import build_curriculum, easiest_first
 from gradatim.tasks.curriculum.competence import CompetenceConfig, competence, run
-from gradatim.tasks.curriculum.order import check_pacing, mix, positions_of, recut
+from gradatim.tasks.curriculum.order import Plan, check_pacing, curriculum_blocks, mix, positions_of, recut
 from gradatim.tasks.curriculum.result import ARMS, CurriculumOrder, curriculum_batches
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -119,7 +121,7 @@ def test_all_arms_hold_exactly_the_same_rows_as_often(n: int, setting: dict[str,
 @given(
     st.integers(1, 400), st.floats(1, 8), st.floats(0.01, 1), st.floats(0.01, 1), st.sampled_from(["linear", "root"])
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=70, deadline=None)
 def test_every_row_is_seen_where_a_whole_pass_is_left_when_all_are_available(
     n: int, passes: float, initial: float, until: float, kind: str
 ) -> None:
@@ -139,20 +141,19 @@ def test_with_the_default_share_every_row_is_seen_from_one_pass_on(kind: str, pa
 
 def test_the_next_row_is_uniform_among_the_available_ones_that_have_not_come() -> None:
     # of 4 rows 2, 2, 3, 3 are available at the four positions
-    table = difficulty(4)
-    first, third = np.zeros(4), np.zeros(4)
+    config = CompetenceConfig(kind="linear", initial=0.5, until=1.0)
+    seen = np.zeros((4, 4))
     for seed in range(2000):
-        made = build_curriculum(
-            table["example_id"], table, seed=seed, settings={"kind": "linear", "initial": 0.5, "until": 1.0}
-        )
-        drawn = ranks(made)
-        first[drawn[0]] += 1
-        third[drawn[2]] += 1
-    assert first[2:].tolist() == [0, 0]
-    assert abs(first[0] - 1000) < 110  # 5 standard deviations of 22
+        plan = Plan(random_bits("abcd", seed, "curriculum"), 4, 1, partial(run, config=config))
+        drawn = np.concatenate(list(curriculum_blocks(plan)))
+        seen[np.arange(4), drawn] += 1
+    assert seen[0, 2:].tolist() == [0, 0]
+    assert abs(seen[0, 0] - 1000) < 110  # 5 standard deviations of 22
     # both available rows have come by then, so that the third has to be the one that joins
-    assert third[3] == 0
-    assert third[2] == 2000
+    assert seen[2].tolist() == [0, 0, 2000, 0]
+    # the pass has ended: any of the three that are available, for which 667 is the mean
+    assert seen[3, 3] == 0
+    assert np.abs(seen[3, :3] - 2000 / 3).max() < 5 * 21.1
 
 
 def test_rows_that_join_late_are_not_preferred_to_those_that_wait() -> None:
@@ -225,7 +226,7 @@ def test_rows_are_ranked_by_value_then_id_after_rounding() -> None:
 
 
 @given(st.integers(1, 60), st.randoms())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_neither_the_order_of_rows_nor_other_rows_of_the_table_matter(n: int, random: Any) -> None:
     table = difficulty(n, ties=3)
     train = table["example_id"].to_list()
@@ -277,15 +278,13 @@ def test_many_positions_cross_the_buckets_of_the_random_arm(monkeypatch: pytest.
     assert ranks(made, "random").tolist() == whole.tolist()
 
 
-def test_a_million_positions_take_seconds() -> None:
-    import time
-
-    n = 200_000
+def test_half_a_million_positions_take_seconds() -> None:
+    n = 100_000
     table = pl.DataFrame({"example_id": [f"q{i:06d}" for i in range(n)], "value": np.arange(n) % 1000 / 10})
     made = build_curriculum(table["example_id"], table, passes=5)
     start = time.process_time()
-    assert sum(len(batch) for batch in curriculum_batches(made, ["curriculum"])) == 1_000_000
-    assert time.process_time() - start < 10
+    assert sum(len(batch) for batch in curriculum_batches(made, ["curriculum"])) == 500_000
+    assert time.process_time() - start < 5
 
 
 def test_training_rows_without_a_difficulty_are_listed_and_come_in_no_arm() -> None:

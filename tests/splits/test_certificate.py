@@ -251,3 +251,8 @@ def test_a_certificate_needs_the_rows_and_their_columns() -> None:
         split.certify(None)
     with pytest.raises(UsageError, match="list"):
         split.certify([1, 2])
+    with pytest.raises(UsageError, match="no column 'score'"):
+        split.certify(frame, responses=frame.select("example_id"))
+    bare = frame.drop("input")
+    answers = bare.select("example_id", pl.lit(1.0).alias("score"))  # neither respondent nor attempt is needed
+    assert split.certify(bare, responses=answers).value("score_gap") == 0

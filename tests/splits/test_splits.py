@@ -135,7 +135,7 @@ def test_adding_rows_moves_nobody(n: int, seed: int, method: str) -> None:
     keep=st.sampled_from([[], ["g"], ["g", "h"]]),
     share=st.sampled_from([0.0, 0.3]),
 )  # fmt: skip
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_threshold_split_keeps_its_rule_its_groups_and_every_row(
     rows: list[tuple[int, str | None, str | None]], seed: int, keep: list[str], share: float
 ) -> None:
