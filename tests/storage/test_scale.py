@@ -1,0 +1,35 @@
+"""Scale: memory is bounded by a part, whatever the number of rows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+CODE = """
+import resource, sys
+from gradatim.storage import audit
+sys.path.insert(0, {root!r})
+from benchmarks.publish import positions, Store, Wanted, fingerprint
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+dataset = Store.open({folder!r}).dataset("bench")
+def publish(name, rows):
+    wanted = Wanted(fingerprint(name, 1, "", []), lambda: positions(rows), ordered=True)
+    assert dataset.publish("curriculum", [wanted], part_rows=100_000).rows == rows
+    return peak()
+small = publish("small", 200_000)
+large = publish("large", 2_000_000)
+print(small, large)
+assert len(dataset.parts("curriculum")) >= 20
+"""
+
+
+def test_two_million_positions_take_no_more_memory_than_two_parts(tmp_path: Path) -> None:
+    code = CODE.format(root=str(Path(__file__).parents[2]), folder=str(tmp_path / "store"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    small, large = map(float, done.stdout.split()[-2:])
+    # 2M positions are 140 MB in memory: ten times the rows may not show
+    assert large < small + 130
+    assert large < 900
