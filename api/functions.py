@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import polars as pl
+from pydantic import BaseModel, ValidationError
+
+from gradatim.inputs import as_frame, as_responses
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.explain import explain
 from gradatim.schemas.recipe import Checks, Examples, Responses, Step
 from gradatim.tasks.core.registry import configure, get, plugins
-from pydantic import BaseModel, ValidationError
 
 if TYPE_CHECKING:
     from gradatim.storage.tables import Dataset
@@ -84,7 +85,7 @@ def read_responses(path: str | Path, *, examples: Table | None = None, **columns
     from gradatim.tasks.ingest.responses import read_responses as reader
 
     settings = _settings(Responses, {"from": str(path), **columns}, "read_responses")
-    known = None if examples is None else _frame(examples, "examples")
+    known = None if examples is None else as_frame(examples, "examples")
     found = reader(settings, base=Path(), examples=known, joined=Checks().joined)
     _warn_rejected(found.rejects, found.rows_in)
     family = found.respondents.select("respondent_id", "family")
@@ -151,9 +152,9 @@ def difficulty(
     """
     tables = {}
     if examples is not None:
-        tables["examples"] = _frame(examples, "examples")
+        tables["examples"] = as_frame(examples, "examples")
     if responses is not None:
-        tables |= _responses(responses)
+        tables |= as_responses(responses)
     result: Difficulty = _run("difficulty", method, tables, settings, seed)
     return result
 
@@ -187,7 +188,7 @@ def pass_rate(responses: Any, *, seed: int = 0, **settings: Any) -> Difficulty:
 
 def diversity(examples: Table, method: str, *, seed: int = 0, **settings: Any) -> Diversity:
     """Measure diversity by any method, e.g. ``hill`` or ``vendi``; `methods("diversity")` lists them."""
-    result: Diversity = _run("diversity", method, {"examples": _frame(examples, "examples")}, settings, seed)
+    result: Diversity = _run("diversity", method, {"examples": as_frame(examples, "examples")}, settings, seed)
     return result
 
 
@@ -220,9 +221,9 @@ def split(
     Split
         `.counts`, `.train`, `.ids("test_ood")`, `.why(id)`, `.certify(examples)`, `.plot()`.
     """
-    tables = {"examples": _frame(examples, "examples")}
+    tables = {"examples": as_frame(examples, "examples")}
     if difficulty is not None:
-        tables["difficulty"] = _frame(difficulty, "difficulty")
+        tables["difficulty"] = as_frame(difficulty, "difficulty")
     result: Split = _run("split", method, tables, settings, seed)
     return result
 
@@ -230,9 +231,9 @@ def split(
 def certify(split: Split, examples: Table, difficulty: Any = None, responses: Any = None) -> Certificate:
     """Check what a split promises and measure what it shifts; the same as ``split.certify(...)``."""
     return split.certify(
-        _frame(examples, "examples"),
-        None if difficulty is None else _frame(difficulty, "difficulty"),
-        None if responses is None else _responses(responses)["responses"],
+        as_frame(examples, "examples"),
+        None if difficulty is None else as_frame(difficulty, "difficulty"),
+        None if responses is None else as_responses(responses)["responses"],
     )
 
 
@@ -268,7 +269,7 @@ def curriculum(
 
     return build_curriculum(
         train,
-        _frame(by, "by"),
+        as_frame(by, "by"),
         pacing=pacing,
         settings=settings,
         arms=arms,
@@ -308,11 +309,11 @@ def evaluate(
     """
     from gradatim.tasks.evaluation.evaluate import evaluate as run
 
-    places = split.main if hasattr(split, "main") else _frame(split, "split")
-    known = None if examples is None else _frame(examples, "examples")
+    places = split.main if hasattr(split, "main") else as_frame(split, "split")
+    known = None if examples is None else as_frame(examples, "examples")
     # a Difficulty goes as it is: it can be estimated again without the evaluated model
-    safe = difficulty if difficulty is None or hasattr(difficulty, "leave_out") else _frame(difficulty, "difficulty")
-    return run(_frame(predictions, "predictions"), places, known, safe, **settings)
+    safe = difficulty if difficulty is None or hasattr(difficulty, "leave_out") else as_frame(difficulty, "difficulty")
+    return run(as_frame(predictions, "predictions"), places, known, safe, **settings)
 
 
 def compare(arms: Mapping[str, Evaluation], baseline: str | None = None, *, seed: int = 0) -> Comparison:
@@ -385,61 +386,3 @@ def _settings(model: type[Model], found: Mapping[str, Any], where: str) -> Model
         return model.model_validate(given)
     except ValidationError as error:
         raise explain(error, model, where=where) from None
-
-
-def _frame(found: Any, what: str) -> pl.DataFrame:
-    """Take a table in any of the usual forms, or a result with `.table`."""
-    found = getattr(found, "table", found)
-    if isinstance(found, pl.LazyFrame):
-        return found.collect()
-    if isinstance(found, pl.DataFrame):
-        return found
-    if type(found).__module__.split(".")[0] in ("pandas", "pyarrow"):
-        frame = pl.DataFrame(found)
-        return frame
-    raise UsageError(f"found {type(found).__name__}", where=what, expected="a Polars, pandas or Arrow table")
-
-
-def _responses(found: Any) -> dict[str, pl.DataFrame]:
-    """Take responses as a long table or as a matrix; a column `family` becomes the table `respondents`."""
-    if isinstance(found, np.ndarray | list | tuple):
-        frame = _from_matrix(np.asarray(found, dtype=np.float64))
-    else:
-        frame = _frame(found, "responses")
-        long = {"respondent_id", "example_id", "score"} & set(frame.columns)
-        if not long:
-            frame = _from_wide(frame)
-        elif len(long) < 3:
-            missing = sorted({"respondent_id", "example_id", "score"} - long)
-            raise UsageError(
-                f"there is no column {missing[0]!r}{nearest(missing[0], frame.columns)}",
-                where="responses",
-                expected="respondent_id, example_id, score; or a matrix, respondents x examples",
-            )
-    tables = {"responses": frame}
-    if "family" in frame.columns:
-        tables["respondents"] = (
-            frame.select("respondent_id", "family").unique("respondent_id", keep="any").sort("respondent_id")
-        )
-    return tables
-
-
-def _from_matrix(matrix: np.ndarray) -> pl.DataFrame:
-    if matrix.ndim != 2:
-        raise UsageError(
-            f"found an array of {matrix.ndim} dimensions", where="responses", expected="respondents x examples"
-        )
-    wide = pl.DataFrame(matrix, schema=[str(i) for i in range(matrix.shape[1])])
-    return _from_wide(wide)
-
-
-def _from_wide(wide: pl.DataFrame) -> pl.DataFrame:
-    """Turn respondents x examples into a long table; names are numbers with as many digits as they need."""
-    names = wide.columns
-    if names == [str(i) for i in range(len(names))]:
-        names = [f"example-{i:0{len(str(max(len(names) - 1, 0)))}d}" for i in range(len(names))]
-    digits = len(str(max(len(wide) - 1, 0)))
-    who = pl.Series("respondent_id", [f"respondent-{i:0{digits}d}" for i in range(len(wide))], dtype=pl.String)
-    named = wide.cast(pl.Float64, strict=False).rename(dict(zip(wide.columns, names, strict=True)))
-    long = named.with_columns(who).unpivot(index="respondent_id", variable_name="example_id", value_name="score")
-    return long.filter(pl.col("score").is_not_nan())

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.training import attempts
 from gradatim.tasks.training.audit import AuditResult, audit

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gradatim.schemas.errors import UsageError, nearest
 from rich.console import Console
 from rich.table import Table
+
+from gradatim.schemas.errors import UsageError, nearest
 
 
 def find(folder: Path) -> list[str]:

@@ -1,8 +1,8 @@
 """What publishing with audit costs, beside a bare Parquet write of the same rows; and its memory for 20M positions.
 
 Five columns of the table `difficulty`, sorted, in one result: conformed, cut, written with zstd, hashed, validated by
-Great Expectations, checked for unique keys and committed. Importing Great Expectations (some 4 s, once a process) is left
-out. The memory is that of a child process that publishes 20 million positions of one arm as an ordered stream.
+Great Expectations, checked for unique keys and committed. Importing Great Expectations (some 4 s, once a process) is
+left out. The memory is that of a child process that publishes 20 million positions of one arm as an ordered stream.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
+
 from gradatim.storage.audit import warm_up
 from gradatim.storage.parts import ROW_GROUP, fingerprint
 from gradatim.storage.publish import Wanted

@@ -53,6 +53,7 @@ class Clock:
 def run() -> dict[str, Any]:
     """Train some steps and measure each part; returns milliseconds a step and the share."""
     import torch
+
     from gradatim.schemas.recipe import Step
     from gradatim.tasks.training import cache, models
     from gradatim.tasks.training.chain import step_digest

@@ -11,11 +11,12 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 import gradatim
 from gradatim.schemas.recipe import Recipe
 from gradatim.schemas.tables import CONTRACT_VERSION, TABLES, TableSpec
 from gradatim.tasks.core.registry import AREAS, Plugin, plugins
-from pydantic import BaseModel
 
 VERSION = version("gradatim")
 ROWS, WIDTH = 1_000_000, 100  # where a method's cost is shown

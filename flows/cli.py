@@ -9,8 +9,9 @@ import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
+import typer.exceptions
+
 from gradatim.schemas.errors import GradatimError
 from gradatim.schemas.summary import Summary
 
@@ -43,10 +44,10 @@ def main() -> None:
     except GradatimError as error:
         _tell(error, "--json" in arguments)
         code = error.exit_code
-    except click.exceptions.Abort:
+    except typer.Abort:
         print("stopped", file=sys.stderr)
         code = 1
-    except click.ClickException as error:
+    except typer.exceptions.TyperException as error:
         error.show()
         code = 2
     except BrokenPipeError:

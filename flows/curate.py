@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from prefect import flow, runtime, task
+
 from gradatim.flows.job import Job
 from gradatim.flows.shown import show, write_report
 from gradatim.schemas.recipe import Step
@@ -17,7 +19,6 @@ from gradatim.tasks.difficulty.choose import default_method
 from gradatim.tasks.diversity import task as diversity_tasks
 from gradatim.tasks.ingest import task as ingest_tasks
 from gradatim.tasks.splits import task as split_tasks
-from prefect import flow, runtime, task
 
 
 def run_name() -> str:

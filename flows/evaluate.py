@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import polars as pl
+from prefect import flow
+
 from gradatim.flows.curate import run_name
 from gradatim.flows.job import Job
 from gradatim.flows.shown import show, write_report
@@ -13,7 +15,6 @@ from gradatim.schemas.errors import UsageError
 from gradatim.schemas.recipe import Evaluate
 from gradatim.storage.tables import Dataset
 from gradatim.tasks.evaluation import task as evaluation_tasks
-from prefect import flow
 
 
 @flow(name="evaluate", flow_run_name=run_name, validate_parameters=False)

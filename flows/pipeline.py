@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from prefect import flow
+
 from gradatim.flows.curate import curate, run_name
 from gradatim.flows.evaluate import evaluate
 from gradatim.flows.job import Job
 from gradatim.flows.train import train
-from prefect import flow
 
 
 @flow(name="pipeline", flow_run_name=run_name, validate_parameters=False)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 import pyarrow.parquet as pq
+
 from gradatim.flows.curate import default_difficulty
 from gradatim.flows.job import Job
 from gradatim.schemas.summary import Fact, Summary, SummaryTable

@@ -64,9 +64,10 @@ def serve_recipe(recipe: str, *, cron: str, store: str | None, data: str | None,
 
 
 def _serve(job: Job, recipe: str, cron: str, data: str | None) -> None:
-    from gradatim.flows.pipeline import pipeline
     from prefect import serve
     from prefect.deployments.runner import EntrypointType
+
+    from gradatim.flows.pipeline import pipeline
 
     location = job.location if "://" in job.location else str(Path(job.location).resolve())
     parameters = {"recipe": str(Path(recipe).resolve()), "store": location, "release": True}

@@ -23,10 +23,11 @@ def show(summary: Summary) -> None:
     listener = LISTENER.get()
     if listener is not None:
         listener(summary)
-    from gradatim.tasks.reporting.markdown import render_markdown
     from prefect.artifacts import create_markdown_artifact
     from prefect.context import FlowRunContext
     from prefect.logging import get_run_logger
+
+    from gradatim.tasks.reporting.markdown import render_markdown
 
     if FlowRunContext.get() is None:
         return

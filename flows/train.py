@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from prefect import flow
+
 from gradatim.flows.curate import run_name
 from gradatim.flows.job import Job
 from gradatim.flows.shown import show, write_report
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.summary import Summary
 from gradatim.tasks.training import task as training_tasks
-from prefect import flow
 
 NEEDED = ("examples", "splits", "curriculum")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gradatim.schemas.errors import UsageError, nearest
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+
+from gradatim.schemas.errors import UsageError, nearest
 
 _SHOWN = 60  # characters of a found value
 

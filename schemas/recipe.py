@@ -12,13 +12,14 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
 from gradatim.schemas import strict_yaml
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.explain import explain as explain
 from gradatim.schemas.explain import shown
 from gradatim.schemas.hashing import value_hash
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
 
 
 class _Section(BaseModel):

@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 import yaml
+
 from gradatim.schemas.errors import UsageError
 
 _SCALARS: dict[str, tuple[str, str]] = {

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
+
 from gradatim.schemas.errors import UsageError, nearest
 
 CONTRACT_VERSION = "1"

@@ -20,6 +20,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from gradatim.schemas.expectations import Expectation, Suite
 from gradatim.schemas.tables import TableSpec
 from gradatim.storage.parts import read_part

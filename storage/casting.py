@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.tables import TableSpec
 

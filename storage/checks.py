@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.expectations import Expectation
 from gradatim.schemas.tables import TableSpec
 from gradatim.storage.audit import keys

@@ -28,6 +28,7 @@ from deltalake import DeltaTable
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, create_table_with_add_actions
+
 from gradatim.schemas.errors import TryAgain, UsageError
 from gradatim.schemas.hashing import add_hashes
 from gradatim.schemas.tables import TableSpec

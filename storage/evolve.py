@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+
 from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.tables import TableSpec
 from gradatim.storage.casting import Changes, stored_schema, widest

@@ -20,6 +20,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
 from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.hashing import content_hash, value_hash
 from gradatim.schemas.tables import TableSpec

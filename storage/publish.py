@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.expectations import Suite
 from gradatim.schemas.expectations import suite as suite_of

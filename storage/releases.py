@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+
 from gradatim.schemas.errors import DataRefused, TryAgain, UsageError
 
 if TYPE_CHECKING:

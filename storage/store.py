@@ -28,9 +28,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import obstore
-from gradatim.schemas.errors import UsageError
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import LocalStore, from_url
+
+from gradatim.schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from gradatim.storage.tables import Dataset

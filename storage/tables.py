@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.expectations import Suite
 from gradatim.schemas.hashing import content_hash

@@ -7,6 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# a busy machine is slow, not wrong; the same examples in every run
+settings.register_profile("gradatim", deadline=None, derandomize=True)
+settings.load_profile("gradatim")
 
 REQUIRED = {name.strip() for name in os.environ.get("GRADATIM_REQUIRE", "").split(",") if name.strip()}
 """What must be present: data, s3, postgres, train."""

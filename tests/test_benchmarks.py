@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gradatim.schemas.errors import UsageError
 from rich.console import Console
+
+from gradatim.schemas.errors import UsageError
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 spec = importlib.util.spec_from_file_location("benchmarks_main", FOLDER / "__main__.py")

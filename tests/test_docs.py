@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import example_data
-import gradatim
 import pytest
+
+import gradatim
 from gradatim.schemas.recipe import Recipe, load_recipe, parse_recipe
 from gradatim.schemas.tables import TABLES
 from gradatim.tasks.core import registry
@@ -140,6 +141,7 @@ def test_a_command_on_a_page_exists_and_has_the_options_it_is_shown_with(page: P
 def cli_options() -> dict[str, set[str]]:
     """Return each command of the command line with its options."""
     import typer
+
     from gradatim.flows.cli import app
 
     group = typer.main.get_command(app)

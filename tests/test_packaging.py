@@ -12,11 +12,12 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-import gradatim
 import pytest
 from import_graph import MODULES, ROOMS, ROOT, imported, imports
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+import gradatim
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 NOT_IMPORTED = {

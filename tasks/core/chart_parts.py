@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.tasks.core import format as fmt
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike
+
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.summary import SummaryChart
 from gradatim.tasks.core import chart_parts as parts
 from gradatim.tasks.core import format as fmt
-from numpy.typing import ArrayLike
 
 
 def histogram(values: ArrayLike | pl.Series, *, title: str, x: str, bins: int = 30) -> Any:

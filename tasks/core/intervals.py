@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.hashing import value_hash
 from gradatim.tasks.core.reduce import one_thread
-from numpy.typing import ArrayLike, NDArray
 
 RESAMPLES = 2000
 MOST_KINDS = 2000

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.errors import DataRefused, UsageError
 
 DECIMALS = 9

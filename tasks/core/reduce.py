@@ -14,8 +14,9 @@ from functools import cache, reduce
 from typing import Any
 
 import numpy as np
-from gradatim.schemas.errors import UsageError
 from numpy.typing import ArrayLike, NDArray
+
+from gradatim.schemas.errors import UsageError
 
 BLOCK = 4096
 """Rows of one partial sum."""

@@ -16,9 +16,10 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Literal, TypeVar
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.recipe import Step, explain
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 Maturity = Literal["stable", "experimental"]
 

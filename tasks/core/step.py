@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
+
 from gradatim.schemas.errors import TryAgain, UsageError, nearest
 from gradatim.schemas.hashing import value_hash
 from gradatim.schemas.summary import Summary

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.hashing import random_bits
 from gradatim.tasks.core.registry import configure, get

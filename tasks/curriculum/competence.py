@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from gradatim.tasks.core.registry import Config, Cost, register
 from pydantic import Field
+
+from gradatim.tasks.core.registry import Config, Cost, register
 
 SOURCE = "Platanios et al. (2019). Competence-based Curriculum Learning for Neural Machine Translation."
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+
 from gradatim.schemas.errors import UsageError
 
 Pacing = Callable[[np.ndarray], np.ndarray]

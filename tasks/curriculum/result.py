@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
+
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.summary import Fact, Summary, SummaryChart, SummaryTable
 from gradatim.schemas.tables import spec

@@ -7,6 +7,8 @@ from functools import partial
 
 import polars as pl
 import pyarrow as pa
+from prefect import task
+
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.hashing import value_hash
 from gradatim.schemas.recipe import Curriculum
@@ -16,7 +18,6 @@ from gradatim.storage.tables import Dataset
 from gradatim.tasks.core.step import RETRIES, Method, Place, StepResult, keep_summary, kept_summary
 from gradatim.tasks.curriculum.build import build_curriculum
 from gradatim.tasks.curriculum.result import CurriculumOrder, curriculum_batches
-from prefect import task
 
 REVISION = 1
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import polars as pl
+from pydantic import Field, field_validator
+
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.difficulty.result import Difficulty, method_name
 from gradatim.tasks.difficulty.rows import example_column, row_wise
-from pydantic import Field, field_validator
 
 SHOWN = 12
 

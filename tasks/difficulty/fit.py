@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.difficulty.information import Errors, finish, is_exact, standard_errors
 from gradatim.tasks.difficulty.item_fit import infit

@@ -10,6 +10,7 @@ import contextlib
 from dataclasses import dataclass
 
 import numpy as np
+
 from gradatim.tasks.difficulty.marginal import (
     BOUND,
     Expectation,

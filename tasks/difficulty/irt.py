@@ -8,6 +8,8 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
+from pydantic import Field, model_validator
+
 from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.registry import Config, Cost, register
@@ -15,7 +17,6 @@ from gradatim.tasks.difficulty.fit import IRTFit, fit_irt
 from gradatim.tasks.difficulty.reliability import separation, split_half
 from gradatim.tasks.difficulty.responses import Responses, connected, to_matrix, without
 from gradatim.tasks.difficulty.result import Difficulty, build, conform, method_name, unanswered
-from pydantic import Field, model_validator
 
 FEW_RESPONDENTS = 50
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from gradatim.tasks.difficulty.marginal import Grid, Patterns, expectation, posteriors, probabilities
 
 MOST = 20_000_000

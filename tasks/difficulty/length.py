@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Literal
 
 import polars as pl
+from pydantic import Field
+
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.difficulty.result import Difficulty, method_name
 from gradatim.tasks.difficulty.rows import example_column, row_wise
-from pydantic import Field
 
 PATTERNS = {"words": r"\S+", "tokens": r"\w+|[^\w\s]"}
 SOURCE = (

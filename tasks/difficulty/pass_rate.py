@@ -8,12 +8,13 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
+from pydantic import Field
+
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.difficulty.reliability import separation, split_half
 from gradatim.tasks.difficulty.responses import checked, without
 from gradatim.tasks.difficulty.result import Difficulty, build, method_name, unanswered
-from pydantic import Field
 
 SOURCE = (
     "L. D. Brown, T. T. Cai, A. DasGupta (2001). Interval estimation for a binomial proportion. "

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
+
 from gradatim.schemas.hashing import uniform
 from gradatim.tasks.core.ranks import distinct
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.summary import Cell, Fact, Summary, SummaryTable
 from gradatim.schemas.tables import spec

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.tasks.difficulty.result import Difficulty, build
 

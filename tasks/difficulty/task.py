@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import polars as pl
+from prefect import task
+
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
 from gradatim.storage.publish import Wanted
 from gradatim.storage.tables import Dataset
@@ -23,7 +25,6 @@ from gradatim.tasks.core.step import (
 )
 from gradatim.tasks.difficulty.agreement import agreement
 from gradatim.tasks.difficulty.result import Difficulty
-from prefect import task
 
 
 @task(name="difficulty", task_run_name="difficulty {method.name}", **RETRIES)

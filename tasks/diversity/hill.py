@@ -7,13 +7,14 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
+
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.tasks.core.intervals import wilson
 from gradatim.tasks.core.reduce import ordered_sum
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.diversity.result import Diversity, Statistic, polars_schema, statistics_table
-from numpy.typing import ArrayLike, NDArray
-from pydantic import Field
 
 SOURCE = "M. O. Hill (1973). Diversity and evenness: a unifying notation; L. Jost (2006). Entropy and diversity"
 Correction = Literal["none", "miller-madow", "chao-shen"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import polars as pl
+
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.hashing import value_hash
 from gradatim.schemas.summary import Fact, Summary, SummaryTable

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import polars as pl
+from prefect import task
+
+from gradatim.schemas.tables import EMBEDDING
 from gradatim.storage.tables import Dataset
 from gradatim.tasks.core.step import (
     RETRIES,
@@ -20,7 +23,6 @@ from gradatim.tasks.core.step import (
     read_columns,
 )
 from gradatim.tasks.diversity.result import Diversity
-from prefect import task
 
 
 @task(name="diversity", task_run_name="diversity {method.name}", **RETRIES)
@@ -31,7 +33,9 @@ def measure(place: Place, method: Method, versions: Mapping[str, int]) -> StepRe
     summary = kept_summary(dataset, made)
     if summary is None or not held(dataset, "statistics", made, method.name):
         by = getattr(method.config, "by", None)
+        features = getattr(method.config, "features", None)
         needs = [*method.needs(), "examples.example_id", *([f"examples.{by}"] if by else [])]
+        needs += [f"features_{features}.{EMBEDDING}"] if features else []
         tables = read_columns(dataset, versions, needs, where=method.where)
         found: Diversity = method.plugin.run(tables, method.config, place.seed)
         summary = replace(found.summary(), step=f"diversity {method.name}")

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
+
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.tables import EMBEDDING
-from numpy.typing import NDArray
 
 HASHED_WIDTH = 256
 """Width of hashed text vectors."""

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field, field_validator
+
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.hashing import random_bits
 from gradatim.tasks.core.reduce import BLOCK, Moments, moments, one_thread, ordered_sum
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.diversity.result import Diversity, Statistic, polars_schema, statistics_table
 from gradatim.tasks.diversity.vectors import normalised, vector_source
-from numpy.typing import ArrayLike, NDArray
-from pydantic import Field, field_validator
 
 SOURCE = (
     "D. Friedman, A. B. Dieng (2023). The Vendi Score: a diversity evaluation metric for machine learning; "

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
+
 from gradatim.tasks.core.intervals import FEW_CLUSTERS, Arm, Interval, bootstrap, wilson
 from gradatim.tasks.core.reduce import group_sums
-from numpy.typing import NDArray
 
 ID, OOD = "test", "test_ood"
 WORST_OF = 10

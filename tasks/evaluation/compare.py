@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.tasks.core.intervals import RESAMPLES, Arm, Interval, bootstrap, holm, mcnemar
 from gradatim.tasks.evaluation.cells import ID, OOD, Cell, Settings, arm, named

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import polars as pl
+
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.tasks.core.intervals import FEW_CLUSTERS, RESAMPLES, Interval
 from gradatim.tasks.evaluation.cells import ID, OOD, Cell, Settings, cells

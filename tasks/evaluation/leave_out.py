@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import polars as pl
+
 from gradatim.schemas.errors import UsageError
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
+
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
 from gradatim.schemas.tables import spec

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from gradatim.schemas.errors import UsageError
 from numpy.typing import ArrayLike, NDArray
+
+from gradatim.schemas.errors import UsageError
 
 SOURCE = "Z. Qi et al. (2024). Quantifying generalization complexity for large language models"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
+
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core.reduce import ordered_sum
-from numpy.typing import ArrayLike
 
 POOLED = -1
 """The seed of table rows that sum up several runs."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import polars as pl
+from prefect import task
+
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.hashing import value_hash
 from gradatim.schemas.recipe import Evaluate
@@ -16,7 +18,6 @@ from gradatim.tasks.core.step import RETRIES, Place, StepResult, keep_summary, k
 from gradatim.tasks.evaluation.compare import compare
 from gradatim.tasks.evaluation.evaluate import evaluate
 from gradatim.tasks.evaluation.result import Evaluation
-from prefect import task
 
 REVISION = 1
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from gradatim.schemas.errors import DataRefused
 
 TIME = pa.timestamp("us", tz="UTC")

@@ -7,6 +7,7 @@ import orjson
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.tables import FACTORS, TREE
 from gradatim.tasks.core import trees

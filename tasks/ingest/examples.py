@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pyarrow as pa
+
 from gradatim.schemas.errors import DataRefused, GradatimError
 from gradatim.schemas.recipe import Examples
 from gradatim.tasks.core.registry import resolve

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pyarrow as pa
+
 from gradatim.schemas.hashing import normalise, row_hash_hex
 from gradatim.schemas.tables import TABLES
 from gradatim.tasks.core.trees import TREE_DTYPE

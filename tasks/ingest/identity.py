@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.hashing import random_bits
 from gradatim.tasks.ingest.reading import shorten
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
+
 from gradatim.schemas.errors import DataRefused
 from gradatim.tasks.core import trees
 from gradatim.tasks.ingest.arrow_types import text

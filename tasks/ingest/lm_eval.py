@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 import polars as pl
+
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.hashing import normalise
 from gradatim.tasks.ingest.arrow_types import json_text

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.hashing import normalise, row_hash_hex
 from gradatim.schemas.recipe import Examples

@@ -7,10 +7,11 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
+from pydantic import Field, field_validator
+
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.trees import Forest
 from gradatim.tasks.ingest.finish import finish_generated
-from pydantic import Field, field_validator
 
 SIGNS = {"addition": "+", "subtraction": "-", "division": "/"}
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
+
 from gradatim.schemas.errors import DataRefused
 from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.ingest.reading import BATCH_ROWS, Batch, ReaderConfig, ReadOptions

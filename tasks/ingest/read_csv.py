@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
+
 from gradatim.schemas.errors import DataRefused
 from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.ingest.reading import Batch, ReaderConfig, ReadOptions, Reject, shorten

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from gradatim.schemas.errors import DataRefused
 from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.ingest.arrow_types import json_text

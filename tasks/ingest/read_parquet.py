@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from gradatim.schemas.errors import DataRefused
 from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.ingest.reading import BATCH_ROWS, Batch, ReaderConfig, ReadOptions

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+
 from gradatim.schemas.errors import DataRefused
 from gradatim.tasks.core.registry import Config, get
 from gradatim.tasks.ingest.arrow_types import conform, storable, unify, widen

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pyarrow as pa
+
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.recipe import Responses
 from gradatim.tasks.ingest.arrow_types import text

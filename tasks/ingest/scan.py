@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import polars as pl
+
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.trees import TREE_DTYPE
 from gradatim.tasks.ingest.finish import finish_generated

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import polars as pl
+
 from gradatim.schemas.errors import DataRefused, GradatimError
 from gradatim.tasks.ingest.identity import REJECTS
 from gradatim.tasks.ingest.reading import shorten

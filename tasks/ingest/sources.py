@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import xxhash
+
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 
 ENDINGS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,13 +11,15 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+from prefect import task
+
 from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.expectations import suite
 from gradatim.schemas.hashing import add_hashes, value_hash
 from gradatim.schemas.recipe import Checks, Examples, Responses
-from gradatim.schemas.summary import Fact, Summary, SummaryTable
 from gradatim.storage.parts import fingerprint
 from gradatim.storage.publish import Wanted
+from gradatim.storage.shards import ShardNotes
 from gradatim.storage.tables import Dataset
 from gradatim.tasks.core import format as fmt
 from gradatim.tasks.core.registry import resolve
@@ -27,8 +28,8 @@ from gradatim.tasks.ingest import examples as reading
 from gradatim.tasks.ingest.identity import KEYS, compare_versions, resolve_duplicates
 from gradatim.tasks.ingest.reading import rejects_table, shard_schema
 from gradatim.tasks.ingest.responses import read_responses
-from gradatim.tasks.ingest.sources import Shard, shards
-from prefect import task
+from gradatim.tasks.ingest.sources import Shard, file_hash, shards, source_files
+from gradatim.tasks.ingest.summary import examples_summary, responses_summary
 
 REVISION = 1
 """Of what a shard becomes; raised whenever the same shard would give other rows."""
@@ -59,11 +60,11 @@ def read_schema(place: Place, examples: Examples, found: list[Shard]) -> bytes:
     section = value_hash({"encoding": options.encoding, "text": sorted(options.text_columns)})
     schemas = {}
     for shard in found:
-        key = _shard_key(dataset, fingerprint("shard schema", REVISION, section, [shard.content_hash]), "schema.arrow")
-        raw = dataset.store.get(key)
+        notes = ShardNotes(dataset, fingerprint("shard schema", REVISION, section, [shard.content_hash]))
+        raw = notes.get("schema.arrow")
         if raw is None:
             raw = shard_schema(shard, options).serialize().to_pybytes()
-            dataset.store.put(key, raw)
+            notes.put("schema.arrow", raw)
         schemas[shard.uri] = pa.ipc.read_schema(pa.py_buffer(raw))
     schema: bytes = reading.examples_schema(schemas, examples).serialize().to_pybytes()
     return schema
@@ -72,11 +73,44 @@ def read_schema(place: Place, examples: Examples, found: list[Shard]) -> bytes:
 @task(name="map shard", task_run_name="ingest {shard.uri}", **RETRIES)
 def map_shard(place: Place, examples: Examples, shard: Shard, schema: bytes, scratch: str) -> Mapped:
     """Map one shard to rows of `examples` and rejects, unless that was done before; rows wait in `scratch`."""
-    dataset = place.open()
     made = _mapped_name(examples, shard, schema)
-    raw = dataset.store.get(_shard_key(dataset, made, "counts.json"))
-    counts = json.loads(raw) if raw else _map(dataset, examples, shard, schema, made, Path(scratch))
+    parts = reading.map_shard(shard, examples, pa.ipc.read_schema(pa.py_buffer(schema)))
+    counts = _stage(ShardNotes(place.open(), made), shard.uri, ((p.table, p.rejects) for p in parts), Path(scratch))
     return Mapped(shard.uri, made, counts["rows_in"], counts["parts"], shard)
+
+
+@task(name="generate", task_run_name="generate {examples.generate.method}", **RETRIES)
+def generate(place: Place, examples: Examples, scratch: str) -> Mapped:
+    """Generate a procedural data set, unless that was done before; rows wait in `scratch`."""
+    made = _generated_name(place, examples)
+    uri, frames = _generated(place, examples)
+    none = rejects_table(uri, [])
+    counts = _stage(ShardNotes(place.open(), made), uri, ((f.to_arrow(), none) for f in frames), Path(scratch))
+    return Mapped(uri, made, counts["rows_in"], counts["parts"], None)
+
+
+def _stage(notes: ShardNotes, uri: str, parts: Iterator[tuple[pa.Table, pa.Table]], scratch: Path) -> dict[str, int]:
+    """Write parts to `scratch` and keep their keys and rejects; a shard that was staged before is left alone."""
+    known = notes.counts()
+    if known is not None:
+        return known
+    keys, rejects, rows_in, count = [], [rejects_table(uri, [])], 0, 0
+    for count, (table, bad) in enumerate(parts, start=1):
+        pq.write_table(table, scratch / f"{notes.made}-{count - 1}.parquet")
+        frame = pl.DataFrame(pl.from_arrow(table.select(KEYS)))
+        keys.append(frame.with_columns(part=pl.lit(count - 1, pl.Int32)))
+        rejects.append(bad)
+        rows_in += len(table) + len(bad)
+    none = pl.DataFrame(schema={**dict.fromkeys(KEYS[:3], pl.String), "source_row": pl.Int64, "part": pl.Int32})
+    notes.keep("keys", pl.concat([none, *keys]))
+    notes.keep("rejects", pl.DataFrame(pl.from_arrow(pa.concat_tables(rejects))))
+    return notes.keep_counts(rows_in=rows_in, parts=count)
+
+
+def _generated(place: Place, examples: Examples) -> tuple[str, Iterator[pl.DataFrame]]:
+    assert examples.generate is not None
+    plugin, config = resolve("dataset", examples.generate, where="examples.generate")
+    return f"generate:{plugin.name}", iter(plugin.run(config, place.seed))
 
 
 def _mapped_name(examples: Examples, shard: Shard, schema: bytes) -> str:
@@ -87,7 +121,7 @@ def _mapped_name(examples: Examples, shard: Shard, schema: bytes) -> str:
 def _generated_name(place: Place, examples: Examples) -> str:
     assert examples.generate is not None
     plugin, config = resolve("dataset", examples.generate, where="examples.generate")
-    section = value_hash({"settings": config.model_dump(mode="json"), "seed": place.seed})
+    section = value_hash({"settings": json.loads(config.model_dump_json()), "seed": place.seed})
     return fingerprint(f"generate {plugin.name}", plugin.revision, section, [])
 
 
@@ -103,56 +137,14 @@ def standing(place: Place, examples: Examples) -> bool:
         found = list_shards.fn(place, examples)
         schema = read_schema.fn(place, examples, found)
         names = [_mapped_name(examples, shard, schema) for shard in found]
-    counts = [dataset.store.get(_shard_key(dataset, name, "counts.json")) for name in names]
-    if not all(counts):
-        return False
-    parts = [
-        (name, index)
-        for name, raw in zip(names, counts, strict=True)
-        for index in range(json.loads(raw or b"{}")["parts"])
-    ]
-    # parts without dropped duplicates can be named without reading a key
-    made = {fingerprint("examples", REVISION, "", [name, str(index)]) for name, index in parts}
-    return made == {part.fingerprint for part in latest.parts}
-
-
-def _map(dataset: Dataset, examples: Examples, shard: Shard, schema: bytes, made: str, scratch: Path) -> dict[str, int]:
-    keys, rejects, rows_in, count = [], [rejects_table(shard.uri, [])], 0, 0
-    for part in reading.map_shard(shard, examples, pa.ipc.read_schema(pa.py_buffer(schema))):
-        pq.write_table(part.table, scratch / f"{made}-{part.index}.parquet")
-        keys.append(part.keys().with_columns(part=pl.lit(part.index, pl.Int32)))
-        rejects.append(part.rejects)
-        rows_in, count = rows_in + part.rows_in, count + 1
-    empty = pl.DataFrame(schema={**dict.fromkeys(KEYS[:3], pl.String), "source_row": pl.Int64, "part": pl.Int32})
-    _put(dataset, made, "keys.parquet", pl.concat([empty.select(*KEYS, "part"), *keys]).to_arrow())
-    _put(dataset, made, "rejects.parquet", pa.concat_tables(rejects))
-    counts = {"rows_in": rows_in, "parts": count}
-    dataset.store.put(_shard_key(dataset, made, "counts.json"), json.dumps(counts).encode())
-    return counts
-
-
-@task(name="generate", task_run_name="generate {examples.generate.method}", **RETRIES)
-def generate(place: Place, examples: Examples, scratch: str) -> Mapped:
-    """Generate a procedural data set; rows wait in `scratch`."""
-    assert examples.generate is not None
-    dataset = place.open()
-    plugin, config = resolve("dataset", examples.generate, where="examples.generate")
-    made = _generated_name(place, examples)
-    uri = f"generate:{plugin.name}"
-    raw = dataset.store.get(_shard_key(dataset, made, "counts.json"))
-    if raw is not None:
-        counts = json.loads(raw)
-        return Mapped(uri, made, counts["rows_in"], counts["parts"], None)
-    keys, rows_in = [], 0
-    for index, frame in enumerate(plugin.run(config, place.seed)):
-        pq.write_table(frame.to_arrow(), Path(scratch) / f"{made}-{index}.parquet")
-        keys.append(frame.select(KEYS).with_columns(part=pl.lit(index, pl.Int32)))
-        rows_in += len(frame)
-    _put(dataset, made, "keys.parquet", pl.concat(keys).to_arrow())
-    _put(dataset, made, "rejects.parquet", rejects_table(uri, []))
-    counts = {"rows_in": rows_in, "parts": len(keys)}
-    dataset.store.put(_shard_key(dataset, made, "counts.json"), json.dumps(counts).encode())
-    return Mapped(uri, made, rows_in, len(keys), None)
+    notes = {name: ShardNotes(dataset, name).counts() for name in names}
+    # a part that dropped no duplicate can be named without reading a key
+    made = {
+        fingerprint("examples", REVISION, "", [name, str(index)])
+        for name, counts in notes.items()
+        for index in range(counts["parts"] if counts else 0)
+    }
+    return all(notes.values()) and made == {part.fingerprint for part in latest.parts}
 
 
 @task(name="publish examples", **RETRIES)
@@ -163,11 +155,12 @@ def publish_examples(
     dataset = place.open()
     before = dataset.log("examples").latest()
     places = [(m, index) for m in mapped for index in range(m.parts)]
-    keys = [_keys(dataset, m, index) for m, index in places]
+    noted = {m.made: ShardNotes(dataset, m.made) for m in mapped}
+    keys = [_keys(noted[m.made], index) for m, index in places]
     if not keys:
         raise DataRefused("there is no row in the whole source", where=str(examples.source), expected="at least one")
     resolution = resolve_duplicates(keys, examples.on_conflict, examples.id)
-    rejects = [_rejects(dataset, m) for m in mapped]
+    rejects = [noted[m.made].frame("rejects") for m in mapped]
     rows_in = sum(m.rows_in for m in mapped)
     rejected = sum(map(len, rejects)) + len(resolution.rejects)
     _refuse_rejects(dataset, rejected, rows_in, checks, rejects, resolution.rejects)
@@ -219,7 +212,7 @@ def publish_examples(
         metadata=place.metadata(),
     )
     every = pl.concat([*rejects, resolution.rejects])
-    summary = _ingest_summary(
+    summary = examples_summary(
         counts, every, len(mapped), dataset.version(published.reference).schema.names, published.reused
     )
     return StepResult(summary, {"examples": published.version, "rejects": bad.version})
@@ -275,10 +268,9 @@ class _Rows:
         path = Path(self.scratch) / f"{self.mapped.made}-{self.index}.parquet"
         if path.is_file():
             return pq.read_table(path)
-        # mapped in an earlier run that published nothing, or its duplicates have changed since: once more, all parts
+        # staged in an earlier run that published nothing, or its duplicates have changed since: once more, all parts
         if self.mapped.shard is None:
-            plugin, config = resolve("dataset", self.examples.generate, where="examples.generate")  # type: ignore[arg-type]
-            tables = (frame.to_arrow() for frame in plugin.run(config, self.place.seed))
+            tables = (frame.to_arrow() for frame in _generated(self.place, self.examples)[1])
         else:
             schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
             tables = (part.table for part in reading.map_shard(self.mapped.shard, self.examples, schema))
@@ -289,9 +281,8 @@ class _Rows:
         return pq.read_table(path)
 
 
-def _keys(dataset: Dataset, mapped: Mapped, index: int) -> pl.LazyFrame:
-    raw = dataset.store.get(_shard_key(dataset, mapped.made, "keys.parquet"))
-    return pl.read_parquet(io.BytesIO(raw or b"")).lazy().filter(pl.col("part") == index).select(KEYS)
+def _keys(notes: ShardNotes, index: int) -> pl.LazyFrame:
+    return notes.frame("keys").lazy().filter(pl.col("part") == index).select(KEYS)
 
 
 def _kept(keys: pl.LazyFrame, drop: np.ndarray) -> pl.DataFrame:
@@ -301,10 +292,6 @@ def _kept(keys: pl.LazyFrame, drop: np.ndarray) -> pl.DataFrame:
     keep = np.ones(len(frame), dtype=bool)
     keep[drop] = False
     return frame.filter(pl.Series(keep))
-
-
-def _rejects(dataset: Dataset, mapped: Mapped) -> pl.DataFrame:
-    return pl.read_parquet(io.BytesIO(dataset.store.get(_shard_key(dataset, mapped.made, "rejects.parquet")) or b""))
 
 
 def _refuse_rejects(
@@ -324,37 +311,6 @@ def _refuse_rejects(
     )
 
 
-def _ingest_summary(
-    counts: reading.IngestCounts, rejects: pl.DataFrame, files: int, columns: list[str], reused: bool
-) -> Summary:
-    reasons = rejects.group_by("reason", "column").len("rows").sort("rows", "reason", descending=[True, False])
-    listed = tuple((r["reason"], r["column"], r["rows"]) for r in reasons.head(50).iter_rows(named=True))
-    some = rejects.sort("source_uri", "source_row").head(20)
-    tables: tuple[SummaryTable, ...] = ()
-    if len(rejects):
-        tables = (
-            SummaryTable("Rejected rows, by reason", ("reason", "column", "rows"), listed),
-            SummaryTable("Rejected rows, the first 20", tuple(some.columns), tuple(some.iter_rows()), private=True),
-        )
-    return Summary(
-        step="ingest",
-        headline=str(counts),
-        facts=(
-            Fact("files", files),
-            Fact("rows in", counts.rows_in),
-            Fact("published", counts.published),
-            Fact("rejected", counts.rejected),
-            Fact("re-delivered", counts.redelivered, note="equal rows, collapsed"),
-            Fact("new", counts.new),
-            Fact("changed", counts.changed),
-            Fact("vanished", counts.vanished),
-            Fact("columns", ", ".join(columns)),
-        ),
-        tables=tables,
-        reused=reused,
-    )
-
-
 @task(name="responses", **RETRIES)
 def publish_responses(place: Place, responses: Responses, checks: Checks, examples_version: int) -> StepResult:
     """Read who solved what, join it to the examples, audit and publish `responses` and `respondents`."""
@@ -369,7 +325,6 @@ def publish_responses(place: Place, responses: Responses, checks: Checks, exampl
     columns = [name for name in ("example_id", "input") if name in examples.schema.names]
     frame = dataset.scan("examples", examples_version).select(columns).collect()
     found = read_responses(responses, base=place.base, examples=frame, joined=checks.joined)
-    usable = found.rows_in - len(found.rejects)
     if len(found.rejects) > checks.rejects * found.rows_in:
         reason = found.rejects["reason"].value_counts(sort=True).row(0)
         raise DataRefused(
@@ -389,32 +344,12 @@ def publish_responses(place: Place, responses: Responses, checks: Checks, exampl
         parents=[published.reference],
         metadata=place.metadata(),
     )
-    summary = Summary(
-        step="responses",
-        headline=str(found),
-        facts=(
-            Fact("rows in", found.rows_in),
-            Fact("usable", usable),
-            Fact("joined", fmt.share(found.joined), note=f"at least {fmt.share(checks.joined)} is asked"),
-            Fact("re-delivered", found.redelivered),
-            Fact("rejected", len(found.rejects)),
-        ),
-        tables=tuple(
-            SummaryTable(title, tuple(rows.columns), tuple(rows.head(50).iter_rows()), private=True)
-            for title, rows in (
-                ("Responses without an example", found.unjoined),
-                ("Rejected responses", found.rejects),
-            )
-            if len(rows)
-        ),
-    )
+    summary = responses_summary(found, checks.joined)
     keep_summary(dataset, made, summary)
     return StepResult(summary, {"responses": published.version, "respondents": who.version})
 
 
 def _response_source(place: Place, responses: Responses) -> str:
-    from gradatim.tasks.ingest.sources import file_hash, source_files
-
     if responses.format == "lm-eval":
         files = source_files(responses.source, place.base, {".jsonl": "jsonl"})
         return add_hashes(value_hash([path.as_posix(), file_hash(path)]) for path in files)
@@ -425,13 +360,3 @@ def _response_source(place: Place, responses: Responses) -> str:
 
 def _versions(dataset: Dataset, *tables: str) -> dict[str, int]:
     return {name: dataset.version(name).number for name in tables}
-
-
-def _shard_key(dataset: Dataset, made: str, name: str) -> str:
-    return dataset.store.key(dataset.name, "_shards", made, name)
-
-
-def _put(dataset: Dataset, made: str, name: str, table: pa.Table) -> None:
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
-    dataset.store.put(_shard_key(dataset, made, name), buffer.getvalue())

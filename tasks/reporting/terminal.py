@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 
-from gradatim.schemas.summary import Summary
-from gradatim.tasks.core import format as fmt
-from gradatim.tasks.reporting import cells
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from gradatim.schemas.summary import Summary
+from gradatim.tasks.core import format as fmt
+from gradatim.tasks.reporting import cells
 
 NARROWEST, NAME = 40, 28
 ROWS = 20

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
+
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
 from gradatim.tasks.splits.config import SplitConfig

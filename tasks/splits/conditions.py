@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import polars as pl
+
 from gradatim.schemas.errors import DataRefused
 
 Value = int | float | datetime

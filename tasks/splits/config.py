@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from gradatim.tasks.core.registry import Config
 from pydantic import Field, field_validator, model_validator
+
+from gradatim.tasks.core.registry import Config
 
 Match = Literal["difficulty", "length"]
 

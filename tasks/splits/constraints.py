@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+
 from gradatim.tasks.splits.frozen import KEPT
 
 _IN = ["train", "validation", "test"]

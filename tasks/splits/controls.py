@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.hashing import uniform
 from gradatim.schemas.tables import SPLITS

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.hashing import uniform
 from gradatim.schemas.tables import SPLITS

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.tables import SPLITS
 from gradatim.tasks.splits.inputs import phrase

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
+from pydantic import Field
+
 from gradatim.schemas.errors import DataRefused
 from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.splits.config import SplitConfig
 from gradatim.tasks.splits.engine import IN, NEITHER, Marks, build
 from gradatim.tasks.splits.inputs import phrase, prepare
 from gradatim.tasks.splits.result import Split
-from pydantic import Field
 
 SOURCE = (
     "Roberts et al. (2017). Cross-validation strategies for data with temporal, spatial, hierarchical, or "

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.tasks.splits.config import SplitConfig
 

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
+from pydantic import Field
+
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.splits.config import SplitConfig
 from gradatim.tasks.splits.engine import IN, NEITHER, OUT, Marks, build
 from gradatim.tasks.splits.inputs import phrase, prepare
 from gradatim.tasks.splits.result import Split
-from pydantic import Field
 
 SOURCE = "Gulrajani & Lopez-Paz (2021). In Search of Lost Domain Generalization."
 _FEW = 30

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import polars as pl
+from pydantic import Field
+
 from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.splits.result import Split
 from gradatim.tasks.splits.threshold import SOURCE, ThresholdConfig, by_condition
-from pydantic import Field
 
 
 class LengthConfig(ThresholdConfig):

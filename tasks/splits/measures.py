@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.tables import SPLITS
 from gradatim.tasks.splits.shift import shift_auc
 

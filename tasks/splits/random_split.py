@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
+
 from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.splits.config import SplitConfig
 from gradatim.tasks.splits.engine import IN, Marks, build

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
 from gradatim.schemas.tables import SPLITS

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.hashing import uniform
 
 SOURCE = "Lopez-Paz & Oquab (2017). Revisiting Classifier Two-Sample Tests."

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
+from pydantic import Field
+
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.splits.config import SplitConfig
@@ -13,7 +15,6 @@ from gradatim.tasks.splits.controls import one_method
 from gradatim.tasks.splits.engine import IN, TEST, TRAIN, VALIDATION, Marks, Pool, build
 from gradatim.tasks.splits.inputs import phrase, prepare
 from gradatim.tasks.splits.result import Split
-from pydantic import Field
 
 SOURCE = "Kohavi (1995). A Study of Cross-Validation and Bootstrap for Accuracy Estimation and Model Selection."
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import polars as pl
+from prefect import task
+
 from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.hashing import value_hash
 from gradatim.schemas.summary import Summary
@@ -25,7 +27,6 @@ from gradatim.tasks.core.step import (
     read_columns,
 )
 from gradatim.tasks.splits.result import Split
-from prefect import task
 
 NOT_READ = ("factors", "structure", "first_version", "changed_version", "content_hash", "source_uri", "source_row")
 """Columns of examples that neither a strategy nor a certificate looks at unless it names them."""

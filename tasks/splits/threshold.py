@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
+from pydantic import Field, field_validator
+
 from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.splits import conditions
 from gradatim.tasks.splits.config import SplitConfig
 from gradatim.tasks.splits.engine import IN, NEITHER, OUT, Marks, build
 from gradatim.tasks.splits.inputs import phrase, prepare
 from gradatim.tasks.splits.result import Split
-from pydantic import Field, field_validator
 
 SOURCE = (
     "Lake & Baroni (2018). Generalization without Systematicity: On the Compositional Skills of Sequence-to-Sequence "

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
+
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.summary import Fact, Summary
 from gradatim.tasks.training import attempts, records

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pyarrow as pa
+
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.hashing import content_hash, value_hash
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import xxhash
+
 from gradatim.tasks.training.manifest import Manifest
 from gradatim.tasks.training.order import Plan
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -48,13 +49,13 @@ def export(engine: Any, group: Group, path: Path, *, zero: int) -> None:
     import deepspeed
     from safetensors.torch import save_file
 
-    weights = {}
-    for name, parameter in engine.module.named_parameters():
+    weights, kept = {}, engine.module.state_dict().keys()
+    for name, parameter in engine.module.named_parameters(remove_duplicate=False):
         with deepspeed.zero.GatheredParameters([parameter], enabled=zero == 3):
             if group.rank == 0:
                 weights[name] = parameter.detach().cpu().clone().contiguous()
     if group.rank == 0:
-        weights |= {name: value.detach().cpu().clone() for name, value in engine.module.named_buffers()}
+        weights |= {name: value.detach().cpu().clone() for name, value in engine.module.named_buffers() if name in kept}
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file(weights, str(path))
 
@@ -84,6 +85,9 @@ def load(engine: Any, group: Group, run_dir: Path, record: Record, scratch: Path
     path, _ = engine.load_checkpoint(str(folder), tag=TAG)
     if path is None:
         raise DataRefused("DeepSpeed found no checkpoint to load", where=str(folder))
+    group.barrier()
+    if group.rank == 0:
+        shutil.rmtree(scratch, ignore_errors=True)  # as large as the checkpoint itself
 
 
 def is_universal(record: Record | None, *, world: int, zero: int) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from gradatim.schemas.tables import spec
 from gradatim.tasks.training.loader import Cell
 from gradatim.tasks.training.signals import NAMES

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.hashing import value_hash
 from gradatim.schemas.recipe import Train

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
 from gradatim.schemas.errors import GradatimError
 from gradatim.tasks.training.order import World
 

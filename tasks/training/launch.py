@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
+
 from gradatim.schemas.errors import TryAgain, UsageError
 from gradatim.tasks.training import attempts, dynamics, predictions, records
 from gradatim.tasks.training.folder import Run, open_run
@@ -107,6 +109,7 @@ def predict(run: Run, step: int, *, ranks: int | None = None) -> pl.LazyFrame:
         replace(run, train=run.train.model_copy(update={"launcher": "local"})), 0, folder, ranks or 1, options
     )
     follow(attempt, lambda _: None)
+    shutil.rmtree(folder)
     return predictions.scan(run.folder, step)
 
 

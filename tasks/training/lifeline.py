@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 
 from gradatim.tasks.training.attempts import ORPHANED
@@ -18,11 +19,12 @@ def watch() -> None:
     """
     number = os.environ.pop(VARIABLE, "")
     if number:
-        threading.Thread(target=_wait, args=(int(number),), name="lifeline", daemon=True).start()
+        threading.Thread(target=_wait, args=(int(number), os.getppid()), name="lifeline", daemon=True).start()
 
 
-def _wait(pipe: int) -> None:
-    while os.read(pipe, 1):
+def _wait(pipe: int, parent: int) -> None:
+    # a process that the parent forked may hold the pipe open for longer than the parent lives: ask for both
+    while not select.select([pipe], [], [], 1.0)[0] and os.getppid() == parent:
         pass
     # no clean-up: collectives and loaders would hang, and the fence makes half-written work harmless
     os._exit(ORPHANED)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
 from gradatim.tasks.training import order
 from gradatim.tasks.training.cache import ID, Cache
 from gradatim.tasks.training.manifest import Manifest, id_hashes

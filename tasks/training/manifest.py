@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import xxhash
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.hashing import row_hashes
 from gradatim.tasks.training.order import occurrences

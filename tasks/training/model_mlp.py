@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import Field
+
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.training.models import ModelSpec
 from gradatim.tasks.training.signals import token_signals
-from pydantic import Field
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -138,6 +139,9 @@ def mlp(spec: ModelSpec, config: MlpConfig) -> nn.Module:
             found["loss"] = found["loss"].masked_fill(unknown, torch.nan)
             found["correct"] = found["correct"] & ~unknown
             return found
+
+        def probabilities(self, batch: dict[str, Tensor]) -> Tensor:
+            return self.logits(batch).float().softmax(-1)
 
         def predict(self, batch: dict[str, Tensor]) -> list[str]:
             with torch.inference_mode():

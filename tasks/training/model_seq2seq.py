@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
+
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.training import tokens
 from gradatim.tasks.training.models import ModelSpec
 from gradatim.tasks.training.net_gru import gru_network
 from gradatim.tasks.training.net_transformer import transformer_network
 from gradatim.tasks.training.signals import token_signals
-from pydantic import Field
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

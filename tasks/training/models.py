@@ -8,8 +8,8 @@ A recipe is one function ``build(spec, config) -> torch.nn.Module``. The module 
   the other names of `gradatim.tasks.training.signals.NAMES` are recorded as training dynamics where they are given;
 * ``predict(batch) -> list[str]``: an answer for each example;
 * optionally ``answers(rows: pyarrow.Table) -> list[str]``: the right answers written as `predict` writes them
-  (default: the column `output`), and ``size(rows) -> numpy.ndarray``: the cost of decoding each row, by which
-  evaluation rows are put into batches.
+  (default: the column `output`), ``size(rows) -> numpy.ndarray``: the cost of decoding each row, by which evaluation
+  rows are put into batches, and ``probabilities(batch) -> Tensor`` of shape (examples, classes).
 
 For a user's own recipe `config` is the plain dict of its settings; the settings `columns` (default: input, output)
 name the columns that it reads.
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+
 from gradatim.schemas.errors import UsageError, missing_extra
 from gradatim.schemas.recipe import Step
 from gradatim.tasks.core import registry

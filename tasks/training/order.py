@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+
 from gradatim.schemas.errors import UsageError
 
 

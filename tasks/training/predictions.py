@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from gradatim.schemas.tables import spec
 from gradatim.tasks.training.cache import ID, Cache
 from gradatim.tasks.training.order import World
@@ -48,6 +49,7 @@ def answer(module: nn.Module, table: pa.Table, *, run_id: str, step: int, seed: 
     with torch.inference_mode():
         loss = module(batch)["loss"].float().cpu().numpy()
         said = list(module.predict(batch))
+        chances = module.probabilities(batch).float().cpu().tolist() if hasattr(module, "probabilities") else None
     right = module.answers(table) if hasattr(module, "answers") else table["output"].to_pylist()
     correct = np.array([a == b for a, b in zip(said, right, strict=True)], dtype=bool)
     n = len(table)
@@ -62,12 +64,9 @@ def answer(module: nn.Module, table: pa.Table, *, run_id: str, step: int, seed: 
         "correct": correct,
         "score": correct.astype(np.float64),
         "loss": loss.astype(np.float64),
+        "probabilities": [None] * n if chances is None else chances,
     }
-    arrays = [
-        pa.array(columns[field.name], field.type) if field.name in columns else pa.nulls(n, field.type)
-        for field in SCHEMA
-    ]
-    return pa.table(arrays, schema=SCHEMA)
+    return pa.table([pa.array(columns[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
 
 
 def write(module: nn.Module, cache: Cache, rows: np.ndarray, world: World, folder: Path, **facts: Any) -> None:

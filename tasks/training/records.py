@@ -54,8 +54,13 @@ def publish(run_dir: Path, record: Record, *, keep: int) -> None:
     """Make a checkpoint one of the run's, under the fence, and remove the files of all but the newest `keep`."""
     with attempts.holding(run_dir, record.attempt):
         attempts.write_json(run_dir / "records" / f"{record.name}.json", asdict(record))
-        for old in kept(run_dir)[:-keep]:
+        published = kept(run_dir)
+        for old in published[:-keep]:
             shutil.rmtree(run_dir / "checkpoints" / old.name)
+        # what earlier attempts were saving when they died; they are fenced, so nobody will publish it
+        for half in set((run_dir / "checkpoints").iterdir()) - {run_dir / "checkpoints" / r.name for r in published}:
+            if int(half.name.rpartition("-")[2]) < record.attempt:
+                shutil.rmtree(half, ignore_errors=True)
 
 
 def all_records(run_dir: Path) -> list[Record]:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import polars as pl
+from prefect import task
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+
 from gradatim.schemas.hashing import value_hash
 from gradatim.schemas.recipe import Train
 from gradatim.schemas.summary import Fact, Summary
@@ -18,8 +21,6 @@ from gradatim.tasks.training import models
 from gradatim.tasks.training.audit import audit
 from gradatim.tasks.training.folder import Run, prepare
 from gradatim.tasks.training.launch import Outcome, Progress, train_run
-from prefect import task
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
 EVALUATED = ("validation", "validation_ood", "test", "test_ood")
 TABLES = ("runs", "dynamics", "predictions")

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import xxhash
+
 from gradatim.schemas.errors import DataRefused, GradatimError, missing_extra
 from gradatim.tasks.training import attempts, checkpoints, deepspeed_config, lifeline, models, predictions, records
 from gradatim.tasks.training.cache import Cache
@@ -227,6 +228,13 @@ class Training:
         self.links = []
 
     def _save(self, loss: float) -> None:
+        if not np.isfinite(loss):  # the same on every rank, so that all of them stop
+            raise GradatimError(
+                f"the loss is {loss} in step {self.step - 1}",
+                where=str(self.run.folder),
+                expected="a finite number",
+                remedy="lower  train: optimizer: lr, or look at the dynamics of the examples before it",
+            )
         interval = self._interval()
         self.dynamics.write(*interval)
         if self.group.rank == 0:

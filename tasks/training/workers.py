@@ -163,6 +163,9 @@ def _codes(attempt: Attempt) -> list[int | None]:
     alive = attempts.alive(attempt.folder)
     codes: list[int | None] = []
     for rank in range(attempt.ranks):
+        if not (attempt.folder / f"rank{rank}.lease.json").is_file():
+            codes.append(None)  # printed, and not started yet
+            continue
         left = attempts.read_json(attempt.folder / f"rank{rank}.exit.json", {})
         codes.append(left["code"] if left else None if f"rank{rank}" in alive else attempts.ORPHANED)
     return codes

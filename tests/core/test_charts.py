@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core import chart_parts, charts
 

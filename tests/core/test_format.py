@@ -6,9 +6,10 @@ import math
 import time
 
 import pytest
-from gradatim.tasks.core import format as fmt
 from hypothesis import given
 from hypothesis import strategies as st
+
+from gradatim.tasks.core import format as fmt
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,9 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core.intervals import (
     Interval,
@@ -19,8 +22,6 @@ from gradatim.tasks.core.intervals import (
     paired_cluster_bootstrap,
     wilson,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def test_wilson_and_newcombe_give_the_published_digits() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from gradatim.schemas.errors import DataRefused, UsageError
-from gradatim.tasks.core.ranks import distinct, percentile_and_bin
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from gradatim.schemas.errors import DataRefused, UsageError
+from gradatim.tasks.core.ranks import distinct, percentile_and_bin
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from gradatim.schemas.errors import UsageError
-from gradatim.tasks.core.reduce import BLOCK, Moments, group_sums, merge, moments, ordered_sum
 from hypothesis import given
 from hypothesis import strategies as st
+
+from gradatim.schemas.errors import UsageError
+from gradatim.tasks.core.reduce import BLOCK, Moments, group_sums, merge, moments, ordered_sum
 
 numbers = st.lists(st.floats(-1e6, 1e6, allow_nan=False), max_size=60)
 

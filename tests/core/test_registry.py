@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import Field, field_validator
+
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.recipe import Step
 from gradatim.tasks.core import registry
 from gradatim.tasks.core.registry import AREAS, Config, Cost, configure, get, plugins, register, resolve
-from pydantic import Field, field_validator
 
 
 class ToyConfig(Config):

@@ -4,9 +4,10 @@ import json
 
 import polars as pl
 import pytest
-from gradatim.tasks.core import trees
 from hypothesis import given
 from hypothesis import strategies as st
+
+from gradatim.tasks.core import trees
 
 Nested = tuple[str, list["Nested"]]
 

@@ -14,6 +14,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.hashing import content_hash, random_bits
 from gradatim.schemas.tables import spec
@@ -22,8 +25,6 @@ from gradatim.tasks.curriculum.build import build_curriculum, easiest_first
 from gradatim.tasks.curriculum.competence import CompetenceConfig, competence, run
 from gradatim.tasks.curriculum.order import Plan, check_pacing, curriculum_blocks, mix, positions_of, recut
 from gradatim.tasks.curriculum.result import ARMS, CurriculumOrder, curriculum_batches
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "curriculum_arms.json"
 

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.difficulty import information
 from gradatim.tasks.difficulty.fit import fit_irt
 from gradatim.tasks.difficulty.marginal import Grid, Objective, expectation, group_patterns, maximise
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 _spec = importlib.util.spec_from_file_location("published", Path(__file__).with_name("published.py"))
 assert _spec is not None

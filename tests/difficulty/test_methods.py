@@ -9,6 +9,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.recipe import Step
 from gradatim.schemas.tables import spec
@@ -20,8 +23,6 @@ from gradatim.tasks.difficulty.fit import fit_irt
 from gradatim.tasks.difficulty.pass_rate import jeffreys, wilson
 from gradatim.tasks.difficulty.responses import from_matrix
 from gradatim.tasks.difficulty.result import Difficulty, build
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 def _run(method: str, tables: dict[str, pl.DataFrame], seed: int = 0, **given_: object) -> Difficulty:

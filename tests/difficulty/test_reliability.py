@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gradatim.tasks.difficulty.reliability import (
     choose_bins,
     halves,
@@ -12,8 +15,6 @@ from gradatim.tasks.difficulty.reliability import (
     split_half,
     supported_bins,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def test_halves_are_a_pure_function_of_seed_and_ids() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.difficulty.responses import checked, connected, from_matrix, to_matrix, without
 

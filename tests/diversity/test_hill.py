@@ -7,13 +7,14 @@ import math
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.tables import spec
 from gradatim.tasks.core.registry import get
 from gradatim.tasks.diversity.hill import HillConfig, hill, hill_number, hill_numbers, rarefied
 from gradatim.tasks.diversity.result import Diversity
-from hypothesis import given
-from hypothesis import strategies as st
 
 counts = st.lists(st.integers(1, 200), min_size=1, max_size=30)
 orders = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0, math.inf])

@@ -8,6 +8,9 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.tables import spec
 from gradatim.tasks.core.reduce import BLOCK, merge, moments
@@ -15,8 +18,6 @@ from gradatim.tasks.core.registry import configure, get
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.vectors import hashed_ngrams, normalised
 from gradatim.tasks.diversity.vendi import VendiConfig, vendi, vendi_score, vendi_score_dual, vendi_score_moments
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 ORDERS = (0.0, 0.5, 1.0, 2.0, math.inf)
 

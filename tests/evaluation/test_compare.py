@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.tables import spec
 from gradatim.tasks.core.intervals import mcnemar

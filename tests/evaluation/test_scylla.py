@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.evaluation.scylla import complexity
 

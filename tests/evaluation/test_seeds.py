@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.evaluation.seeds import spread, spread_ratio
 

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
+
 from gradatim.schemas.recipe import Examples
 from gradatim.tasks.ingest.examples import Ingested, read_examples
 from gradatim.tasks.ingest.reading import ReadOptions, Reject, read_shard, shard_schema, source_schema

@@ -13,6 +13,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from gradatim.schemas.errors import DataRefused, GradatimError, UsageError
 from gradatim.schemas.recipe import Examples
 from gradatim.schemas.tables import TABLES
@@ -27,8 +30,6 @@ from gradatim.tasks.ingest.examples import (
 from gradatim.tasks.ingest.finish import contract_dtypes
 from gradatim.tasks.ingest.reading import shard_schema
 from gradatim.tasks.ingest.sources import shards
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 Ingest = Callable[..., Ingested]
 QA: dict[str, Any] = {"id": "id", "input": "question", "output": "answer"}

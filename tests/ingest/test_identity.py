@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from gradatim.tasks.ingest import identity
-from gradatim.tasks.ingest.identity import compare_versions, resolve_duplicates
 from hypothesis import given
 from hypothesis import strategies as st
+
+from gradatim.tasks.ingest import identity
+from gradatim.tasks.ingest.identity import compare_versions, resolve_duplicates
 
 ROWS = st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from("xyz")), max_size=25)
 

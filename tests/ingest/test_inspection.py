@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+
 from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.recipe import dump_recipe, parse_recipe
 from gradatim.tasks.core.registry import resolve

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.recipe import Responses
 from gradatim.tasks.ingest.lm_eval import read_lm_eval

@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+
 from gradatim.tasks.ingest.reading import Reject
 
 CHILD = """

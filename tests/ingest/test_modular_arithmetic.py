@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
+
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.tables import TABLES
 from gradatim.tasks.core import trees

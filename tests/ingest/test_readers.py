@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.feather
 import pytest
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.core.registry import plugins
 from gradatim.tasks.ingest.reading import Reject

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.recipe import Responses
 from gradatim.schemas.tables import TABLES

@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 import pytest
+
 from gradatim.schemas.hashing import content_hash
 from gradatim.schemas.tables import TABLES
 from gradatim.tasks.core import trees

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import polars as pl
 import pytest
+
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
 from gradatim.tasks.core import charts
 from gradatim.tasks.reporting.report import Report

@@ -6,11 +6,12 @@ import base64
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from gradatim.schemas.summary import Fact, Summary, SummaryChart, SummaryTable
 from gradatim.tasks.reporting import markdown
 from gradatim.tasks.reporting.markdown import render_markdown
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 GOLDEN = """\
 ## split length

@@ -11,12 +11,13 @@ from html.parser import HTMLParser
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from gradatim.schemas.summary import Fact, Summary, SummaryChart, SummaryTable
 from gradatim.tasks.core import charts
 from gradatim.tasks.reporting import figures
 from gradatim.tasks.reporting.report import Report, package_versions, render_html
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gradatim.schemas.summary import Fact, Summary, SummaryTable
-from gradatim.tasks.reporting.terminal import render_terminal
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from gradatim.schemas.summary import Fact, Summary, SummaryTable
+from gradatim.tasks.reporting.terminal import render_terminal
 
 GOLDEN = """\
   difficulty   irt 1pl, 9 respondents, reliability .62: supports 3 bins

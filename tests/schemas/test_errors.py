@@ -7,6 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import pytest
+
 from gradatim.schemas.errors import DataRefused, GradatimError, TryAgain, UsageError, missing_extra, nearest
 from gradatim.schemas.tables import spec
 

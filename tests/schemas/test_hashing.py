@@ -14,6 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from gradatim.schemas.hashing import (
     add_hashes,
     content_hash,
@@ -25,8 +28,6 @@ from gradatim.schemas.hashing import (
     uniform,
     value_hash,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "hash_vectors.json").read_text(encoding="utf-8"))
 

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
 from gradatim.schemas import recipe as module
 from gradatim.schemas import strict_yaml
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.recipe import Recipe, Step, dump_recipe, load_recipe, parse_recipe
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from pydantic import BaseModel
 
 HEAD = "dataset: arith\nexamples: {from: items.jsonl}\n"
 FULL = """\

@@ -6,9 +6,10 @@ import dataclasses
 import json
 
 import pytest
-from gradatim.schemas.summary import Fact, Summary, SummaryChart, SummaryTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from gradatim.schemas.summary import Fact, Summary, SummaryChart, SummaryTable
 
 text = st.text(max_size=20)
 cells = text | st.integers() | st.floats(allow_nan=False) | st.booleans() | st.none()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.tables import CONTRACT_VERSION, EMBEDDING, SPLITS, TABLES, TREE, TableSpec, features_spec, spec
 

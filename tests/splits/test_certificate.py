@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.tables import spec
 from gradatim.tasks.core.registry import configure, get

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core.registry import configure, get
 from gradatim.tasks.splits.result import Split
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 def make(method: str, tables: dict[str, pl.DataFrame], seed: int = 0, **setting: Any) -> Split:

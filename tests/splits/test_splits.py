@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.hashing import content_hash, uniform
 from gradatim.schemas.tables import SPLITS, spec
 from gradatim.tasks.core.registry import configure, get
 from gradatim.tasks.splits.result import Split
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "splits_strategies.json"
 

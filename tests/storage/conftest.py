@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+
 from gradatim.schemas.hashing import value_hash
 from gradatim.storage.casting import Frame
 from gradatim.storage.parts import fingerprint

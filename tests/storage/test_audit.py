@@ -11,6 +11,9 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.expectations import Expectation, Suite, suite
 from gradatim.schemas.tables import SPLITS, TABLES, features_spec, spec
@@ -20,8 +23,6 @@ from gradatim.storage.casting import conform
 from gradatim.storage.checks import merge
 from gradatim.storage.parts import write_part
 from gradatim.storage.tables import Dataset
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from .conftest import examples, made, want
 

@@ -13,11 +13,12 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+
 from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.hashing import content_hash
 from gradatim.schemas.tables import features_spec, spec
 from gradatim.storage.casting import Changes, conform, storable, stored_schema, widest
-from hypothesis import given, settings
 
 from .conftest import examples
 

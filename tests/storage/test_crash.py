@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
+
 from gradatim.schemas.errors import TryAgain
 from gradatim.storage.casting import Frame
 from gradatim.storage.delta import Log

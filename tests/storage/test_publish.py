@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.expectations import Expectation, suite
 from gradatim.schemas.hashing import content_hash

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+
 from gradatim.schemas.errors import DataRefused, TryAgain, UsageError
 from gradatim.storage.releases import released_splits
 from gradatim.storage.tables import Dataset

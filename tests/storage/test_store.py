@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from gradatim.schemas.errors import UsageError
 from gradatim.storage.store import Store
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
 import numpy as np
+
 from gradatim.tasks.training import order
 from gradatim.tasks.training.model_seq2seq import Seq2SeqConfig, seq2seq
 from gradatim.tasks.training.models import ModelSpec
@@ -21,6 +23,19 @@ def slow(spec: ModelSpec, settings: dict[str, Any]) -> Any:
         return forward(batch)
 
     module.forward = slowly
+    return module
+
+
+def broken(spec: ModelSpec, settings: dict[str, Any]) -> Any:
+    """The built-in network, whose loss stops being a number after a while."""
+    module = seq2seq(spec, Seq2SeqConfig(hidden=16))
+    forward, calls = module.forward, itertools.count()
+
+    def breaks(batch: dict[str, Any]) -> dict[str, Any]:
+        found = forward(batch)
+        return {**found, "loss": found["loss"] * (float("nan") if next(calls) >= 12 else 1.0)}
+
+    module.forward = breaks
     return module
 
 

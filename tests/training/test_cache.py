@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.training import cache
 from gradatim.tasks.training.cache import Cache

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 import xxhash
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.training.audit import compare
 from gradatim.tasks.training.chain import Link, expected_chain, place, read_links, step_digest, write_links

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from training_helpers import examples, make, order
+from training_helpers import settings as recipe
+
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.recipe import Step
 from gradatim.tasks.training import attempts, models, records
@@ -20,8 +23,6 @@ from gradatim.tasks.training.launch import launch, train_run
 from gradatim.tasks.training.manifest import build
 from gradatim.tasks.training.order import Plan
 from gradatim.tasks.training.records import Record
-from training_helpers import examples, make, order
-from training_helpers import settings as recipe
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "deepspeed"
 
@@ -181,6 +182,18 @@ def test_the_newest_checkpoints_are_kept_and_every_record_stays(tmp_path: Path) 
     assert records.find(tmp_path, 10).step == 10
     with pytest.raises(UsageError, match="no checkpoint after step 5"):
         records.find(tmp_path, 5)
+
+
+def test_what_a_dead_attempt_was_saving_is_swept_and_what_is_at_work_is_not(tmp_path: Path) -> None:
+    claim(tmp_path, 0)
+    record(tmp_path, 5, 1)
+    claim(tmp_path, 5)
+    half = [tmp_path / "checkpoints" / f"step-0000000010-attempt-{n:06d}" for n in (1, 2)]
+    for folder in half:
+        folder.mkdir()
+    record(tmp_path, 8, 2)
+    assert [folder.exists() for folder in half] == [False, True]
+    assert [r.step for r in records.kept(tmp_path)] == [5, 8]
 
 
 @pytest.mark.parametrize("harm", ["changed", "added", "missing"])

@@ -10,6 +10,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.recipe import Step
 from gradatim.tasks.training import cache, models, predictions, tokens
@@ -17,8 +20,6 @@ from gradatim.tasks.training.cache import Cache
 from gradatim.tasks.training.models import ModelSpec
 from gradatim.tasks.training.order import World
 from gradatim.tasks.training.signals import token_signals
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 texts = st.lists(
     st.one_of(st.none(), st.text(alphabet="ab cdé\N{GRINNING FACE}\t", max_size=12)), min_size=1, max_size=8
@@ -129,6 +130,9 @@ def test_the_perceptron_learns_sums_modulo_seven_and_knows_what_it_never_saw(tmp
     step = Step.model_validate({"mlp": {"columns": ["a", "b", "noise"], "categories": ["a"], "hidden": 64}})
     module = models.build(step, spec)
     assert fit(module, spec, 120, 0.01) == 1.0
+    chances = module.probabilities(module.collate(spec.cache.take(np.arange(3))))
+    assert chances.sum(-1).tolist() == pytest.approx([1.0] * 3)
+    assert [spec.facts["mlp"]["classes"][i] for i in chances.argmax(-1)] == ["0", "1", "2"]
     strange = frame.head(1).with_columns(b=pl.lit("99"), output=pl.lit(12)).to_arrow()
     batch = module.collate(strange)
     assert batch["gold"].tolist() == [-1]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.training.loader import keys
 from gradatim.tasks.training.order import Plan, World, accumulation, learning_rate, occurrences, positions
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 @given(

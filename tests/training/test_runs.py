@@ -11,13 +11,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from gradatim.schemas.errors import DataRefused, TryAgain, UsageError
+from training_helpers import HELD_OUT, PASSES, TRAINED, assert_trained_in_order, make, order, until
+
+from gradatim.schemas.errors import DataRefused, GradatimError, TryAgain, UsageError
 from gradatim.schemas.tables import spec
 from gradatim.tasks.training import attempts, records
 from gradatim.tasks.training.audit import audit
 from gradatim.tasks.training.folder import Run, open_run
 from gradatim.tasks.training.launch import Outcome, Progress, attach, launch, predict, resume, train_run, wait
-from training_helpers import HELD_OUT, PASSES, TRAINED, assert_trained_in_order, make, order, until
 
 pytestmark = pytest.mark.train
 SLOW = {"own_models:slow": {"seconds": 0.06}}
@@ -144,6 +145,13 @@ def test_a_checkpoint_that_was_tampered_with_is_not_loaded(tmp_path: Path, strai
     weights.write_bytes(content)
     with pytest.raises(DataRefused, match=r"state/.*\.pt was changed since the checkpoint was saved"):
         train_run(open_run(folder))
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_is_not_saved(tmp_path: Path) -> None:
+    run = make(tmp_path / "run", model="own_models:broken")
+    with pytest.raises(GradatimError, match="the loss is nan in step 9"):
+        train_run(run)
+    assert [record.step for record in records.all_records(run.folder)] == [5]
 
 
 def test_a_retained_checkpoint_answers_the_evaluation_rows_later(straight: Outcome) -> None:

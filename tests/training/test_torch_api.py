@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+
 from gradatim.schemas.errors import UsageError
 from gradatim.torch import AuditCallback, Order, OrderAudit, OrderSampler, verdict
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+
 from gradatim.schemas.recipe import Train
 from gradatim.tasks.training.audit import audit
 from gradatim.tasks.training.chain import expected_chain
