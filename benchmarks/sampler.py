@@ -68,7 +68,7 @@ def run() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         rows = cache.Cache(cache.write(examples(), ["input", "output"], Path(folder)))
         order = np.random.default_rng(1).integers(0, len(rows), STEPS * BATCH)
-        manifest = build(order, id_hashes(rows.ids().to_arrow())[order], np.ones(len(order)))
+        manifest = build(order, np.concatenate([id_hashes(part) for part in rows.ids()])[order], np.ones(len(order)))
         plan, world = Plan(len(order), BATCH, BATCH), World()
         step_of = Step.model_validate({"seq2seq": {"hidden": 64, "dropout": 0.0}})
         module = models.build(step_of, models.ModelSpec(rows, order, 0))

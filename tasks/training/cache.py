@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
-from gradatim.schemas.hashing import content_hash, value_hash
+from gradatim.schemas.hashing import add_hashes, content_hash, value_hash
 
 ID = "example_id"
 _ROWS = 65_536
@@ -48,30 +49,41 @@ def write(examples: pl.DataFrame | pl.LazyFrame, columns: Sequence[str], folder:
             raise UsageError(
                 f"there is no column {name!r}{nearest(name, known)}", where="examples", expected=", ".join(known)
             )
-    frame = examples.lazy().select(names).sort(ID).collect()
-    ids = frame[ID]
-    if ids.null_count():
-        raise DataRefused(f"{ids.null_count()} rows have no id", where="examples: example_id", expected="no nulls")
-    twice = (ids == ids.shift(1)).fill_null(False)
-    if twice.any():
-        raise DataRefused(
-            f"the id {ids.filter(twice)[0]!r} stands twice", where="examples: example_id", expected="unique ids"
-        )
-    table = frame.to_arrow()
-    key = value_hash([content_hash(table), [[f.name, str(f.type)] for f in table.schema]])
-    path = folder / f"{key}.arrow"
-    if path.is_file():
-        return path
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{key}.{uuid.uuid4().hex}.tmp"
+    temporary = folder / f".{uuid.uuid4().hex}.tmp"
     try:
-        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            for batch in table.combine_chunks().to_batches(max_chunksize=_ROWS):
-                writer.write_batch(batch)
-        os.replace(temporary, path)
+        # written before its name is known, since the name is the hash of what it holds; nothing is held in memory
+        examples.lazy().select(names).sort(ID).sink_ipc(
+            temporary, compression="uncompressed", compat_level=pl.CompatLevel.oldest()
+        )
+        path = folder / f"{_key(temporary)}.arrow"
+        if not path.is_file():
+            os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+def _key(path: Path) -> str:
+    """Check the ids of a file that is sorted by them, and hash its content and its columns."""
+    with pa.memory_map(str(path)) as source:
+        reader = pa.ipc.open_file(source)
+        parts, last = [], pa.array([], reader.schema.field(ID).type)
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            ids = pa.concat_arrays([last, batch.column(ID)])
+            if ids.null_count:
+                raise DataRefused(
+                    f"{ids.null_count} rows have no id", where="examples: example_id", expected="no nulls"
+                )
+            twice = ids.slice(1).filter(pc.equal(ids.slice(1), ids.slice(0, max(len(ids) - 1, 0))))
+            if len(twice):
+                raise DataRefused(
+                    f"the id {twice[0].as_py()!r} stands twice", where="examples: example_id", expected="unique ids"
+                )
+            last = ids.slice(max(len(ids) - 1, 0))
+            parts.append(content_hash([batch]))
+        return value_hash([add_hashes(parts), [[f.name, str(f.type)] for f in reader.schema]])
 
 
 class Cache:
@@ -89,6 +101,7 @@ class Cache:
         reader = pa.ipc.open_file(pa.memory_map(str(self.path)))
         self._schema = reader.schema
         self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        self._starts = np.cumsum([0, *map(len, self._batches)])
         self._pid = os.getpid()
 
     def __getstate__(self) -> dict[str, object]:
@@ -96,13 +109,14 @@ class Cache:
 
     def __len__(self) -> int:
         self._open()
-        return sum(map(len, self._batches))
+        return int(self._starts[-1])
 
     def take(self, rows: np.ndarray) -> pa.Table:
         """Return rows in the order asked for; any row as often as it is asked for."""
         self._open()
         rows = np.asarray(rows, dtype=np.int64)
-        batch, place = np.divmod(rows, _ROWS)
+        batch = np.searchsorted(self._starts, rows, side="right") - 1
+        place = rows - self._starts[batch]
         pieces, origin = [], []
         for number in np.unique(batch).tolist():
             here = np.flatnonzero(batch == number)
@@ -124,14 +138,16 @@ class Cache:
         for begin in range(0, len(wanted), _ROWS):
             yield self.take(wanted[begin : begin + _ROWS])
 
-    def ids(self) -> pl.Series:
-        """Return all ids, in row order."""
+    def ids(self) -> Iterator[pa.Array]:
+        """Yield all ids, in row order, part by part."""
         self._open()
-        return pl.Series(ID, pa.chunked_array([b.column(ID) for b in self._batches], self._schema.field(ID).type))
+        for batch in self._batches:
+            yield batch.column(ID)
 
     def rows_of(self, ids: pl.Series, *, where: str) -> np.ndarray:
         """Return each id's row; raises `DataRefused` with the first id that is not there."""
-        index = pl.DataFrame({ID: self.ids()}).with_row_index("row")
+        known = pl.concat([pl.Series(ID, part, dtype=pl.String) for part in self.ids()], rechunk=False)
+        index = pl.DataFrame({ID: known}).with_row_index("row")
         asked = pl.DataFrame({ID: ids.cast(pl.String)}).with_row_index("place")
         found = asked.join(index, on=ID, how="left", maintain_order="left")["row"]
         if found.null_count():

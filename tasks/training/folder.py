@@ -112,7 +112,7 @@ def prepare(
     order = _ordered(order)
     row = rows.rows_of(order["example_id"], where="curriculum")
     weight = order["weight"].to_numpy() if "weight" in order.columns else np.ones(len(order), np.float32)
-    hashes = manifest.id_hashes(rows.ids().to_arrow())
+    hashes = np.concatenate([manifest.id_hashes(part) for part in rows.ids()])
     found = manifest.build(row, hashes[row], weight)
     plan = Plan(len(found), train.global_batch, train.micro_batch, train.max_steps)
     accumulation(plan, train.ranks)

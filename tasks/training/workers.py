@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
@@ -67,11 +66,12 @@ class Attempt:
             os.close(self._lifeline)  # each worker exits as its parent's end of the pipe closes
             self._lifeline = -1
         for process in self._processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            try:
                 process.wait(GRACE)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # its loader processes, and itself if it hangs
-            process.wait()
+            except subprocess.TimeoutExpired:
+                # it hangs; it has not been waited for, so its number cannot be another process's by now
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def command(run: Run, ranks: int, options: list[str]) -> str:
@@ -126,7 +126,10 @@ def _environment(rank: int, ranks: int, port: int) -> dict[str, str]:
         "DO_NOT_TRACK": "1",
     }
     # threads that spin while they wait make a shared machine ten times slower
-    return {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE", **os.environ, **ours}
+    defaults = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    if Path("/sys/class/net/lo").exists():  # ranks of one host need no name server to find each other
+        defaults["GLOO_SOCKET_IFNAME"] = "lo"
+    return {**defaults, **os.environ, **ours}
 
 
 def _free_port() -> int:

@@ -95,7 +95,7 @@ def fit(module: Any, spec: ModelSpec, steps: int, rate: float) -> float:
         for table in predictions.batches(module, spec.cache, spec.train_rows, World(rank, 2))
     ]
     answers = pa.concat_tables(parts)
-    assert sorted(answers["example_id"].to_pylist()) == spec.cache.ids().to_list()
+    assert sorted(answers["example_id"].to_pylist()) == pa.concat_arrays(spec.cache.ids()).to_pylist()
     return float(np.mean(answers["score"].to_numpy()))
 
 
