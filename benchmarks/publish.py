@@ -2,7 +2,8 @@
 
 Five columns of the table `difficulty`, sorted, in one result: conformed, cut, written with zstd, hashed, validated by
 Great Expectations, checked for unique keys and committed. Importing Great Expectations (some 4 s, once a process) is
-left out. The memory is that of a child process that publishes 20 million positions of one arm as an ordered stream.
+left out. The memory is that of a child process that publishes 20 million positions of one arm as an ordered stream:
+1.09 GB on two cores shared with other work.
 """
 
 from __future__ import annotations
