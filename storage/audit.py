@@ -200,7 +200,9 @@ def _great_expectations() -> tuple[Any, dict[str, Any]]:
         column_condition_partial,
     )
 
-    logging.getLogger("great_expectations").setLevel(logging.WARNING)
+    # the second one sets its own level when it is imported
+    for name in ("great_expectations", "great_expectations.data_context.types.base"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
     class ColumnValuesWithin(ColumnMapMetricProvider):  # type: ignore[misc]
         """Whether values lie in an interval, on whole columns; NaN does not."""

@@ -136,7 +136,7 @@ def _publish(dataset: Dataset, place: Place, outcome: Outcome, made: str, run_id
             "parent": pl.Series([None], dtype=pl.String),
             "manifest": [figures["manifest"]],
             "state": [outcome.state],
-            "attempt": [figures["attempt"]],
+            "attempt": pl.Series([figures["attempt"]], dtype=pl.Int32),
             "config": [json.dumps(outcome.run.config(), sort_keys=True)],
             "figures": [json.dumps(figures, sort_keys=True)],
         }
