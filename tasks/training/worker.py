@@ -6,6 +6,7 @@ Started by `gradatim.tasks.training.launch` or by any launcher that sets RANK, W
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -100,8 +101,11 @@ def _build(run: Run, group: Group, manifest: Manifest) -> Any:
     return built[0]
 
 
-def _predict(run: Run, group: Group, record: Record, scratch: Path, *, cuda: bool) -> None:
-    """Answer the evaluation rows with a checkpoint's weights, which are verified before they are read."""
+def _predict(run: Run, group: Group, record: Record, scratch: Path, *, cuda: bool, attempt: int = 0) -> None:
+    """Answer the evaluation rows with a checkpoint's weights, which are verified before they are read.
+
+    What a training `attempt` answers is published under the fence.
+    """
     group.together(lambda: checkpoints.verify(run.folder, record))
     module = _build(run, group, run.manifest())
     checkpoints.load_weights(module, run.folder / "checkpoints" / record.name / checkpoints.WEIGHTS)
@@ -112,7 +116,12 @@ def _predict(run: Run, group: Group, record: Record, scratch: Path, *, cuda: boo
     facts = {"run_id": run.run_id, "step": record.step, "seed": run.seed, "device": where}
     predictions.write(module, Cache(run.cache), rows, group.world, parts, **facts)
     group.barrier()
-    group.together(lambda: predictions.publish(parts, run.folder, record.step))
+
+    def publish() -> None:
+        with attempts.holding(run.folder, attempt) if attempt else contextlib.nullcontext():
+            predictions.publish(parts, run.folder, record.step)
+
+    group.together(publish)
 
 
 class Training:
@@ -173,7 +182,8 @@ class Training:
         trained = time.monotonic() - self.begun
         final = records.find(self.run.folder, self.step)
         self._tell("predicting", loss=final.loss, rate=(self.step - first) / max(trained, 1e-9))
-        _predict(self.run, self.group, final, self.notes, cuda=self.cuda)
+        self.engine = None  # answers come from the exported weights; the engine's memory is free for them
+        _predict(self.run, self.group, final, self.notes, cuda=self.cuda, attempt=self.attempt)
         self.group.together(lambda: self._publish(final, trained))
 
     def _one_step(self, batch: list[Cell]) -> Any:
