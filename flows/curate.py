@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from prefect import flow, runtime, task
 
 from gradatim.flows.job import Job
-from gradatim.flows.shown import show, write_report
-from gradatim.schemas.recipe import Step
+from gradatim.flows.shown import refusal_shown, show, write_report
+from gradatim.schemas.errors import GradatimError
+from gradatim.schemas.recipe import Step, load_recipe
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
 from gradatim.tasks.core.step import RETRIES, Method, Place, StepResult
 from gradatim.tasks.curriculum import task as curriculum_tasks
@@ -22,15 +24,17 @@ from gradatim.tasks.splits import task as split_tasks
 
 
 def run_name() -> str:
-    """Name a flow run by its flow, its recipe's folder or file, and the day."""
-    from pathlib import Path
-
-    recipe = Path(str(runtime.flow_run.parameters.get("recipe", "")))
-    what = recipe.parent.name if recipe.stem == "recipe" and recipe.parent.name else recipe.stem
+    """Name a flow run by its flow, its data set and the day."""
+    recipe = str(runtime.flow_run.parameters.get("recipe", ""))
+    try:
+        what = load_recipe(recipe).dataset
+    except GradatimError:  # the flow itself will say what is wrong with it
+        what = Path(recipe).stem
     return f"{runtime.flow_run.flow_name}-{what}-{datetime.now(UTC):%Y-%m-%d}"
 
 
 @flow(name="curate", flow_run_name=run_name, validate_parameters=False)
+@refusal_shown
 def curate(
     recipe: str, store: str | None = None, release: bool | None = None, data: str | None = None
 ) -> dict[str, Any]:

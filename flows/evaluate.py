@@ -10,7 +10,7 @@ from prefect import flow
 
 from gradatim.flows.curate import run_name
 from gradatim.flows.job import Job
-from gradatim.flows.shown import show, write_report
+from gradatim.flows.shown import refusal_shown, show, write_report
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.recipe import Evaluate
 from gradatim.storage.tables import Dataset
@@ -18,6 +18,7 @@ from gradatim.tasks.evaluation import task as evaluation_tasks
 
 
 @flow(name="evaluate", flow_run_name=run_name, validate_parameters=False)
+@refusal_shown
 def evaluate(recipe: str, store: str | None = None, data: str | None = None) -> dict[str, Any]:
     """Evaluate the newest run of every arm and seed that the recipe trains.
 
@@ -53,7 +54,7 @@ def evaluate(recipe: str, store: str | None = None, data: str | None = None) -> 
     report = write_report(job, told)
     return {
         "tables": versions,
-        "claims": told[0].headline,
+        "claims": told[-1].extra["sentences"],
         "report": report,
         "summaries": [one.to_dict() for one in told],
     }

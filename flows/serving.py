@@ -23,7 +23,7 @@ def serve_recipe(recipe: str, *, cron: str, store: str | None, data: str | None,
     """Start server and deployment and stay until interrupted (Ctrl-C or SIGTERM stops both).
 
     The server keeps its own database in the store's folder `.prefect` (for an object store: in the user's home), so
-    that it neither finds nor changes another Prefect's. What a team schedules belongs on PostgreSQL: docs/serve.md.
+    that it neither finds nor changes another Prefect's. What a team schedules belongs on PostgreSQL: docs/deploy.md.
 
     Raises
     ------

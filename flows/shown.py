@@ -7,21 +7,26 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from gradatim.flows.job import Job
+from gradatim.schemas.errors import DataRefused, GradatimError
 from gradatim.schemas.recipe import dump_recipe
 from gradatim.schemas.summary import Summary, SummaryTable
 from gradatim.storage.tables import Dataset
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 LISTENER: ContextVar[Callable[[Summary], None] | None] = ContextVar("gradatim_listener", default=None)
 """Who is told of each summary while a flow runs in this process: the command line prints it."""
 
 
-def show(summary: Summary) -> None:
+def show(summary: Summary, *, listen: bool = True) -> None:
     """Show a step's summary to the listener, and as a markdown artifact of the flow run."""
     listener = LISTENER.get()
-    if listener is not None:
+    if listener is not None and listen:
         listener(summary)
     from prefect.artifacts import create_markdown_artifact
     from prefect.context import FlowRunContext
@@ -34,6 +39,23 @@ def show(summary: Summary) -> None:
     get_run_logger().info("%s: %s", summary.step, summary.headline)
     key = re.sub(r"[^a-z0-9]+", "-", summary.step.lower()).strip("-") or "step"
     create_markdown_artifact(render_markdown(summary), key=key, description=summary.headline[:500])
+
+
+def refusal_shown(flow: Callable[P, R]) -> Callable[P, R]:
+    """Make a flow that refuses say so in Prefect's UI: what, where, and what to do."""
+
+    @wraps(flow)
+    def told(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return flow(*args, **kwargs)
+        except GradatimError as error:
+            kind = "REFUSED (data, not code)" if isinstance(error, DataRefused) else "FAILED"
+            advice = tuple(filter(None, (error.remedy, f"expected {error.expected}" if error.expected else "")))
+            headline = f"{kind}: {error.where}: {error.what}" if error.where else f"{kind}: {error.what}"
+            show(Summary("refused", f"{headline}. What was released before stays current.", next=advice), listen=False)
+            raise
+
+    return told
 
 
 def write_report(job: Job, summaries: Iterable[Summary], *, fresh: bool = False) -> str:

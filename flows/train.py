@@ -8,7 +8,7 @@ from prefect import flow
 
 from gradatim.flows.curate import run_name
 from gradatim.flows.job import Job
-from gradatim.flows.shown import show, write_report
+from gradatim.flows.shown import refusal_shown, show, write_report
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.summary import Summary
 from gradatim.tasks.training import task as training_tasks
@@ -17,6 +17,7 @@ NEEDED = ("examples", "splits", "curriculum")
 
 
 @flow(name="train", flow_run_name=run_name, validate_parameters=False)
+@refusal_shown
 def train(
     recipe: str,
     store: str | None = None,

@@ -137,18 +137,23 @@ def read_columns(
                 where=where,
                 remedy=f"add a section {table!r} to the recipe" if table == "responses" else "",
             )
-        version = dataset.version(f"{table}@{versions[table]}")
-        have = version.schema.names
-        for column in columns:
-            if column not in have:
-                raise UsageError(
-                    f"there is no column {column!r}{nearest(column, have)}",
-                    where=f"{where}: table {table}",
-                    expected="one of " + ", ".join(have),
-                )
+        have = require_columns(dataset, f"{table}@{versions[table]}", columns, where=where)
         key = [name for name in ("example_id", "respondent_id") if name in have]
-        frames[table] = dataset.scan(table, version.number).select(list(dict.fromkeys([*key, *columns]))).collect()
+        frames[table] = dataset.scan(table, versions[table]).select(list(dict.fromkeys([*key, *columns]))).collect()
     return frames
+
+
+def require_columns(dataset: Dataset, reference: str, columns: Iterable[str], *, where: str) -> list[str]:
+    """Return a version's columns; raises `UsageError` with the nearest spelling where it lacks one of `columns`."""
+    have: list[str] = dataset.version(reference).schema.names
+    for column in columns:
+        if column not in have:
+            raise UsageError(
+                f"there is no column {column!r}{nearest(column, have)}",
+                where=f"{where}: table {reference.split('@')[0]}",
+                expected="one of " + ", ".join(have),
+            )
+    return have
 
 
 def keep_summary(dataset: Dataset, made: str, summary: Summary) -> None:

@@ -14,7 +14,7 @@ from gradatim.schemas.recipe import Evaluate
 from gradatim.schemas.summary import Summary
 from gradatim.storage.publish import Wanted
 from gradatim.storage.tables import Dataset
-from gradatim.tasks.core.step import RETRIES, Place, StepResult, keep_summary, kept_summary
+from gradatim.tasks.core.step import RETRIES, Place, StepResult, keep_summary, kept_summary, require_columns
 from gradatim.tasks.evaluation.compare import compare
 from gradatim.tasks.evaluation.evaluate import evaluate
 from gradatim.tasks.evaluation.result import Evaluation
@@ -43,7 +43,7 @@ def run(
     Returns
     -------
     tuple of StepResult
-        The claims first (their sentences are the report's headline), then one an arm.
+        One an arm, then the claims; their sentences are the report's headline.
     """
     dataset = place.open()
     predictions = dataset.version(f"predictions@{versions['predictions']}")
@@ -54,7 +54,7 @@ def run(
     made = value_hash(
         {"step": "evaluate", "revision": REVISION, "section": section, "inputs": inputs, "runs": dict(runs)}
     )
-    keys = {name: value_hash([made, name]) for name in ("claims", *runs)}
+    keys = {name: value_hash([made, name]) for name in (*runs, "claims")}
     told = [summary for key in keys.values() if (summary := kept_summary(dataset, key)) is not None]
     if len(told) < len(keys) or made not in dataset.fingerprints("evaluation"):
         found = _evaluate(dataset, place, settings, runs, split, fold, difficulty, versions)
@@ -62,7 +62,7 @@ def run(
         parents = [f"{t}@{versions[t]}" for t in (*tables, "predictions")]
         wanted = Wanted(made, lambda: [rows], group=split)
         dataset.publish("evaluation", [wanted], parents=parents, metadata=place.metadata(), keep_others=True)
-        told = [claims, *(replace(one.summary(), step=f"evaluate {arm}") for arm, one in found.items())]
+        told = [*(replace(one.summary(), step=f"evaluate {arm}") for arm, one in found.items()), claims]
         for key, summary in zip(keys.values(), told, strict=True):
             keep_summary(dataset, key, summary)
     number = dataset.version("evaluation").number
@@ -76,11 +76,11 @@ def _claims(
     rows = [one.table for one in found.values()]
     sentences = [one.sentence() for one in found.values()]
     if len(found) < 2:
-        return pl.concat(rows), Summary("claims", " ".join(sentences), extra={"sentences": sentences})
+        return pl.concat(rows), Summary("claims", sentences[0], extra={"sentences": sentences})
     baseline = settings.baseline if settings.baseline in found else None
     compared = compare(found, baseline, resamples=settings.resamples, seed=seed, split_version=split_version)
     sentences.append(compared.sentence())
-    told = replace(compared.summary(), step="claims", headline=" ".join(sentences), extra={"sentences": sentences})
+    told = replace(compared.summary(), step="claims", headline=sentences[-1], extra={"sentences": sentences})
     return pl.concat([*rows, compared.evaluation]), told
 
 
@@ -97,9 +97,8 @@ def _evaluate(
     rows = dataset.scan("splits", versions["splits"]).filter(
         (pl.col("strategy") == split) & (pl.col("seed") == place.seed) & (pl.col("fold") == fold)
     )
-    have = dataset.version(f"examples@{versions['examples']}").schema.names
-    if settings.cluster and settings.cluster not in have:
-        raise UsageError(f"there is no column {settings.cluster!r}", where="evaluate.cluster", expected=", ".join(have))
+    wanted = [settings.cluster] if settings.cluster else []
+    have = require_columns(dataset, f"examples@{versions['examples']}", wanted, where="evaluate.cluster")
     columns = [c for c in dict.fromkeys(["example_id", "level", "domain", "group", settings.cluster]) if c in have]
     examples = dataset.scan("examples", versions["examples"]).select(columns).collect()
     bins = respondents = None

@@ -17,6 +17,7 @@ from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.expectations import suite
 from gradatim.schemas.hashing import add_hashes, value_hash
 from gradatim.schemas.recipe import Checks, Examples, Responses
+from gradatim.storage.casting import Changes
 from gradatim.storage.parts import fingerprint
 from gradatim.storage.publish import Wanted
 from gradatim.storage.shards import ShardNotes
@@ -114,7 +115,7 @@ def _generated(place: Place, examples: Examples) -> tuple[str, Iterator[pl.DataF
 
 
 def _mapped_name(examples: Examples, shard: Shard, schema: bytes) -> str:
-    section = value_hash(examples.model_dump(mode="json", exclude={"source", "on_conflict"}))
+    section = value_hash(examples.model_dump(mode="json", exclude={"source", "on_conflict", "renamed", "dropped"}))
     return fingerprint("ingest", REVISION, section, [shard.uri, shard.content_hash, value_hash(schema.hex())])
 
 
@@ -180,7 +181,8 @@ def publish_examples(
     expectations = suite("examples").tolerate(output_not_empty=checks.output_not_empty)
     if examples.input is None and examples.generate is None:
         expectations = expectations.severities(input_not_null="warn")
-    published = dataset.publish("examples", wanted, suite=expectations, metadata=place.metadata())
+    changes = Changes(examples.renamed, tuple(examples.dropped))
+    published = dataset.publish("examples", wanted, suite=expectations, metadata=place.metadata(), changes=changes)
 
     current = pl.concat([_kept(k, drop) for k, drop in zip(keys, resolution.drop, strict=True)])
     seen = compare_versions(

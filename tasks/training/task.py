@@ -16,7 +16,7 @@ from gradatim.schemas.summary import Fact, Summary
 from gradatim.storage.publish import Wanted
 from gradatim.storage.tables import Dataset
 from gradatim.tasks.core import format as fmt
-from gradatim.tasks.core.step import RETRIES, Place, StepResult, held, publish_group
+from gradatim.tasks.core.step import RETRIES, Place, StepResult, held, publish_group, require_columns
 from gradatim.tasks.training import models
 from gradatim.tasks.training.audit import audit
 from gradatim.tasks.training.folder import Run, prepare
@@ -96,15 +96,14 @@ def _prepare(
     evaluate = {
         name: ids["example_id"].to_list() for (name,), ids in tested.partition_by("split", as_dict=True).items()
     }
-    columns = dict.fromkeys(["example_id", *models.columns(train.model)])
+    columns = list(dict.fromkeys(["example_id", *models.columns(train.model)]))
+    require_columns(dataset, f"examples@{versions['examples']}", columns, where="train.model")
     used = rows.filter(pl.col("split") != "excluded").select("example_id")
     folder = run_folder(dataset, run_id)
     return prepare(
         folder,
         train=train,
-        examples=dataset.scan("examples", versions["examples"])
-        .select(list(columns))
-        .join(used, on="example_id", how="semi"),
+        examples=dataset.scan("examples", versions["examples"]).select(columns).join(used, on="example_id", how="semi"),
         order=order.select("position", "example_id", "weight").collect(),
         evaluate=evaluate,
         seed=seed,

@@ -121,7 +121,7 @@ def test_an_empty_output_refuses_the_version_and_the_former_one_stays(small: Cal
     run(recipe)
     store = dataset(recipe)
     before = store.version("examples")
-    write_jsonl(recipe.parent / "items" / "part-2.jsonl", items(400, 420, answer=""))
+    write_jsonl(recipe.parent / "items" / "part-2.jsonl", [*items(400, 420, answer=""), *items(420, 620)])
     with pytest.raises(DataRefused, match="output_not_empty") as error:
         run(recipe)
     assert error.value.exit_code == 3
@@ -191,3 +191,20 @@ def test_a_missing_fold_is_told_with_those_there_are(small: Callable[..., Path])
     with pytest.raises(UsageError, match="fold 3") as error:
         run(recipe)
     assert "one of 0" in str(error.value)
+
+
+def test_a_renamed_column_is_refused_until_the_recipe_says_so(small: Callable[..., Path]) -> None:
+    recipe = small(RECIPE.split("responses:")[0] + "splits: [random]\n")
+    run(recipe)
+    later = [{("grade" if key == "kind" else key): value for key, value in row.items()} for row in items(0, 400)]
+    for shard in (0, 1):
+        write_jsonl(recipe.parent / "items" / f"part-{shard}.jsonl", later[shard * 200 : shard * 200 + 200])
+    text = recipe.read_text().replace("  domain: kind\n", "  domain: grade\n")
+    recipe.write_text(text)
+    with pytest.raises(DataRefused) as error:
+        run(recipe)
+    line = "renamed: {grade: kind}"
+    assert line in str(error.value)
+    recipe.write_text(text.replace("  domain: grade\n", f"  domain: grade\n  {line}\n"))
+    run(recipe)
+    assert dataset(recipe).scan("examples").select("kind").collect()["kind"].null_count() == 0

@@ -24,7 +24,7 @@ splits:
   - threshold: {column: x, train: "<= 4", as: large_x}
 curriculum: {by: length, arms: [curriculum, random], passes: 4}
 train:
-  model: {mlp: {columns: [operation, x, y], target: output, hidden: 32}}
+  model: {mlp: {columns: [operation_index, x, y], target: output, hidden: 32}}
   global_batch: 16
   micro_batch: 16
 evaluate: {resamples: 200}
@@ -53,7 +53,8 @@ def test_a_pipeline_trains_in_order_evaluates_and_is_not_run_twice(tmp_path: Pat
     share = mine.filter(pl.col("split") == "test_ood")["correct"].mean()
     assert value["value"] == pytest.approx(share)
     assert value["ci_low"] <= share <= value["ci_high"]
-    assert "large_x split" in found["claims"]
+    assert len(found["claims"]) == 3  # one an arm and one that compares them
+    assert "large_x split" in found["claims"][0]
 
     # the curriculum table is the order of training, example by example, and the audit proves it
     dynamics = store.scan("dynamics").collect()
@@ -69,6 +70,9 @@ def test_a_pipeline_trains_in_order_evaluates_and_is_not_run_twice(tmp_path: Pat
     assert again["claims"] == found["claims"]
     with pytest.raises(UsageError, match="did you mean 'random'"):
         train(str(recipe), arm="randm")
+    recipe.write_text(recipe.read_text().replace("operation_index", "operation_indx"))
+    with pytest.raises(UsageError, match="did you mean 'operation_index'"):
+        train(str(recipe))
 
 
 @pytest.mark.usefixtures("prefect")

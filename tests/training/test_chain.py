@@ -7,8 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.training.audit import compare
@@ -139,6 +142,14 @@ def test_a_weight_that_is_no_weight_is_refused(weight: float) -> None:
 def test_an_empty_order_is_refused() -> None:
     with pytest.raises(DataRefused, match="no positions"):
         manifest([])
+
+
+@given(st.lists(st.text(max_size=20), max_size=5))
+def test_few_ids_hash_like_many(names: list[str]) -> None:
+    few = id_hashes(pa.array(names, pa.string()))
+    many = id_hashes(pa.array(names + [f"more {i}" for i in range(2000)], pa.large_string()))
+    assert few.tolist() == many[: len(names)].tolist()
+    assert few.shape == (len(names), 2)
 
 
 def test_examples_that_come_twice_in_a_step_get_both_positions() -> None:
