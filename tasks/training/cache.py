@@ -117,6 +117,8 @@ class Cache:
         rows = np.asarray(rows, dtype=np.int64)
         batch = np.searchsorted(self._starts, rows, side="right") - 1
         place = rows - self._starts[batch]
+        if len(rows) and batch.min() == batch.max():
+            return pa.Table.from_batches([self._batches[batch[0]].take(pa.array(place))])
         pieces, origin = [], []
         for number in np.unique(batch).tolist():
             here = np.flatnonzero(batch == number)
@@ -125,8 +127,6 @@ class Cache:
         if not pieces:
             return self._schema.empty_table()
         table = pa.Table.from_batches(pieces).combine_chunks()
-        if len(pieces) == 1:
-            return table
         back = np.empty(len(rows), dtype=np.int64)
         back[np.concatenate(origin)] = np.arange(len(rows))
         return table.take(pa.array(back))

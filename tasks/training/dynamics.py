@@ -45,7 +45,9 @@ class Dynamics:
         if not n:
             return
         self._cells.append(cell)
-        self._signals.append({name: signals[name].detach()[:n] for name in NAMES if name in signals})
+        kept = {name: signals[name].detach() for name in NAMES if name in signals}
+        whole = len(cell.weights) == n
+        self._signals.append(kept if whole else {name: value[:n] for name, value in kept.items()})
         self._rows += n
         cell.batch.clear()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -47,27 +48,37 @@ class Cell:
     batch: dict[str, Any]
 
 
+Key = tuple[int, int, np.ndarray, int]
+"""How a cell is asked for: step, index, positions, and some position of the same step."""
+
+_ROWS_A_READ = 1024
+
+
 class Cells:
-    """A map-style dataset whose item is a whole cell, asked for by (step, index, positions)."""
+    """A map-style dataset whose item is a run of cells: their rows are read and their ids hashed in one go."""
 
     def __init__(self, manifest: Manifest, cache: Cache, collate: Callable[[pa.Table], dict[str, Any]]) -> None:
         self.manifest, self.cache, self.collate = manifest, cache, collate
 
-    def __getitem__(self, key: tuple[int, int, np.ndarray, int]) -> Cell:
-        step, index, positions, spare = key
-        n = len(positions)
+    def __getitem__(self, asked: list[Key]) -> list[Cell]:
         # every rank must take part in the collectives of every micro step, even with nothing to train
-        wanted = positions if n else np.array([spare])
-        table = self.cache.take(self.manifest.row[wanted])
-        weights = self.manifest.weight[wanted] if n else np.zeros(1, np.float32)
-        ids = table[ID].combine_chunks()[:n]
-        return Cell(
-            step, index, positions, id_hashes(ids), ids, self.manifest.epoch[positions], weights, self.collate(table)
-        )
+        wanted = [positions if len(positions) else np.array([spare]) for _, _, positions, spare in asked]
+        places = np.concatenate(wanted)
+        table = self.cache.take(self.manifest.row[places])
+        ids = table[ID].combine_chunks()
+        hashes, weights, epochs = id_hashes(ids), self.manifest.weight[places], self.manifest.epoch[places]
+        found, begin = [], 0
+        for (step, index, positions, _), rows in zip(asked, wanted, strict=True):
+            n, here = len(positions), slice(begin, begin + len(positions))
+            weight = weights[here] if n else np.zeros(1, np.float32)
+            batch = self.collate(table.slice(begin, len(rows)))
+            found.append(Cell(step, index, positions, hashes[here], ids[here], epochs[here], weight, batch))
+            begin += len(rows)
+        return found
 
 
-def keys(plan: Plan, world: World, start: int) -> Iterator[tuple[int, int, np.ndarray, int]]:
-    """Yield the cells of one rank from a step on: (step, index, positions, a position of the same step)."""
+def keys(plan: Plan, world: World, start: int) -> Iterator[Key]:
+    """Yield the cells of one rank from a step on."""
     for step in range(start, plan.steps):
         spare = plan.span(step)[0]
         for micro, positions in enumerate(order.positions(plan, step, world)):
@@ -78,18 +89,23 @@ def cells(dataset: Cells, plan: Plan, world: World, *, start: int, workers: int)
     """Iterate over one rank's cells in order; `workers` processes read ahead, which changes no order."""
     from torch.utils.data import DataLoader
 
-    sampler = _Keys(plan, world, start)
     more: dict[str, Any] = {"prefetch_factor": 4} if workers else {}
-    return iter(DataLoader(dataset, batch_size=None, sampler=sampler, num_workers=workers, collate_fn=_same, **more))
+    runs = _Runs(plan, world, start)
+    loader = DataLoader(dataset, batch_size=None, sampler=runs, num_workers=workers, collate_fn=_same, **more)
+    return chain.from_iterable(loader)
 
 
-def _same(cell: Cell) -> Cell:
-    return cell
+def _same(found: list[Cell]) -> list[Cell]:
+    return found
 
 
-class _Keys:
+class _Runs:
+    """The sampler: a rank's cells in order, as many at a time as are read in one go."""
+
     def __init__(self, plan: Plan, world: World, start: int) -> None:
-        self.arguments = plan, world, start
+        self.arguments, self.n = (plan, world, start), max(_ROWS_A_READ // plan.micro_batch, 1)
 
-    def __iter__(self) -> Iterator[tuple[int, int, np.ndarray, int]]:
-        return keys(*self.arguments)
+    def __iter__(self) -> Iterator[list[Key]]:
+        left = keys(*self.arguments)
+        while run := list(islice(left, self.n)):
+            yield run

@@ -45,8 +45,9 @@ def token_signals(logits: Tensor, gold: Tensor, mask: Tensor) -> dict[str, Tenso
         others = log_probabilities.detach().scatter(-1, gold[..., None], -torch.inf)
         # differences of log-probabilities are differences of logits
         margin = (gold_log - others.amax(-1)).masked_fill(~mask, torch.inf).amin(-1)
-        square = (2 * log_probabilities).exp().sum(-1) - 2 * gold_log.exp() + 1
-        error_norm = (square.clamp(min=0).sqrt() * mask).sum(-1) / count
+        minus_one = gold_log.new_tensor(-1.0).expand(*gold.shape, 1)
+        error = log_probabilities.exp().scatter_add(-1, gold[..., None], minus_one)
+        error_norm = (torch.linalg.vector_norm(error, dim=-1) * mask).sum(-1) / count
         return {
             "loss": loss,
             "gold_probability": (-loss).exp(),
