@@ -27,10 +27,8 @@ def main() -> int:
     except GradatimError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    claims = next(summary for summary in found["summaries"] if summary["step"] == "claims")
-    print("\n" + "\n".join(claims["extra"]["sentences"]))
     print(f"\n{time.perf_counter() - start:.0f} s in all. Open {found['report']}")
-    print("then  gradatim log    gradatim show splits    gradatim audit curriculum-0    gradatim plan " + str(RECIPE))
+    print("then try  gradatim log,  gradatim show splits,  gradatim audit curriculum-0")
     return 0
 
 

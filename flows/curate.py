@@ -119,7 +119,7 @@ def default_difficulty(job: Job, versions: Mapping[str, int]) -> Method:
     return job.method("difficulty", "difficulty", Step(method=default_method(respondents)))
 
 
-@task(name="release", **RETRIES)
+@task(name="release", task_run_name="release", **RETRIES)
 def make_release(place: Place, versions: Mapping[str, int], based_on: int | None) -> StepResult:
     """Make the versions visible together; a release whose tables are those of the newest one is not made again."""
     dataset = place.open()

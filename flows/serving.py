@@ -32,15 +32,15 @@ def serve_recipe(recipe: str, *, cron: str, store: str | None, data: str | None,
     """
     job = Job.load(recipe, store, data)
     _refuse_taken(port)
-    local = "://" not in job.location
-    home = (Path(job.location) if local else Path.home() / ".gradatim") / ".prefect"
+    local = "://" not in job.place.location
+    home = (Path(job.place.location) if local else Path.home() / ".gradatim") / ".prefect"
     url = f"http://127.0.0.1:{port}"
     os.environ.pop("PREFECT_API_KEY", None)
     os.environ["PREFECT_API_URL"] = f"{url}/api"
     os.environ["PREFECT_UI_API_URL"] = f"{url}/api"
     home.mkdir(parents=True, exist_ok=True)
     os.environ["PREFECT_HOME"] = str(home.resolve())
-    quiet_prefect(verbose=verbose)
+    quiet_prefect(verbose=True)  # what a scheduled run logs belongs in the UI
     server = subprocess.Popen(
         [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
         stdout=None if verbose else subprocess.DEVNULL,
@@ -50,7 +50,7 @@ def serve_recipe(recipe: str, *, cron: str, store: str | None, data: str | None,
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         _wait(server, f"{url}/api/health")
-        print(f"Prefect UI   {url}\nserving      {job.recipe.dataset}: {recipe} at {cron!r}, store {job.location}")
+        print(f"Prefect UI   {url}\nserving      {job.recipe.dataset}: {recipe} at {cron!r}, store {job.place.location}")
         print("stop         Ctrl-C", flush=True)
         _serve(job, recipe, cron, data)
     except KeyboardInterrupt:
@@ -69,7 +69,7 @@ def _serve(job: Job, recipe: str, cron: str, data: str | None) -> None:
 
     from gradatim.flows.pipeline import pipeline
 
-    location = job.location if "://" in job.location else str(Path(job.location).resolve())
+    location = job.place.location if "://" in job.place.location else str(Path(job.place.location).resolve())
     parameters = {"recipe": str(Path(recipe).resolve()), "store": location, "release": True}
     if data is not None:
         parameters["data"] = str(Path(data).resolve())

@@ -22,7 +22,7 @@ from gradatim.tasks.curriculum.result import CurriculumOrder, curriculum_batches
 REVISION = 1
 
 
-@task(name="curriculum", **RETRIES)
+@task(name="curriculum", task_run_name="curriculum", **RETRIES)
 def order(place: Place, curriculum: Curriculum, split: str, pacing: Method, versions: Mapping[str, int]) -> StepResult:
     """Order the train rows of a split by a difficulty and publish every arm, streaming."""
     dataset = place.open()

@@ -70,7 +70,7 @@ def _run(dataset: Dataset, place: Place, method: Method, versions: Mapping[str, 
     )
 
 
-@task(name="settle difficulty", **RETRIES)
+@task(name="settle difficulty", task_run_name="settle difficulty", **RETRIES)
 def settle(place: Place, names: Sequence[str], versions: Mapping[str, int]) -> StepResult:
     """Drop estimates that the recipe no longer asks for, and say how far those that it asks for agree."""
     dataset = place.open()

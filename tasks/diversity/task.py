@@ -53,7 +53,7 @@ def named(dataset: Dataset, place: Place, method: Method, versions: Mapping[str,
     return method.fingerprint(place.seed, [dataset.content_hash(f"examples@{versions['examples']}")])
 
 
-@task(name="settle diversity", **RETRIES)
+@task(name="settle diversity", task_run_name="settle diversity", **RETRIES)
 def settle(place: Place, names: Sequence[str], versions: Mapping[str, int]) -> dict[str, int]:
     """Drop measures that the recipe no longer asks for."""
     dataset = place.open()

@@ -22,7 +22,7 @@ from gradatim.tasks.evaluation.result import Evaluation
 REVISION = 1
 
 
-@task(name="evaluate", **RETRIES)
+@task(name="evaluate", task_run_name="evaluate", **RETRIES)
 def run(
     place: Place,
     settings: Evaluate,

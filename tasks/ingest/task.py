@@ -47,13 +47,13 @@ class Mapped:
     shard: Shard | None
 
 
-@task(name="list shards", **RETRIES)
+@task(name="list shards", task_run_name="list shards", **RETRIES)
 def list_shards(place: Place, examples: Examples) -> list[Shard]:
     """List the files of the source with their hashes; none for a procedural data set."""
     return shards(str(examples.source), place.base, examples.format) if examples.source is not None else []
 
 
-@task(name="read columns", **RETRIES)
+@task(name="read columns", task_run_name="read columns", **RETRIES)
 def read_schema(place: Place, examples: Examples, found: list[Shard]) -> bytes:
     """Find the one schema of the source; each shard is looked at once, ever."""
     dataset = place.open()
@@ -148,7 +148,7 @@ def standing(place: Place, examples: Examples) -> bool:
     return all(notes.values()) and made == {part.fingerprint for part in latest.parts}
 
 
-@task(name="publish examples", **RETRIES)
+@task(name="publish examples", task_run_name="publish examples", **RETRIES)
 def publish_examples(
     place: Place, examples: Examples, checks: Checks, mapped: list[Mapped], schema: bytes, scratch: str
 ) -> StepResult:
@@ -313,7 +313,7 @@ def _refuse_rejects(
     )
 
 
-@task(name="responses", **RETRIES)
+@task(name="responses", task_run_name="responses", **RETRIES)
 def publish_responses(place: Place, responses: Responses, checks: Checks, examples_version: int) -> StepResult:
     """Read who solved what, join it to the examples, audit and publish `responses` and `respondents`."""
     dataset = place.open()

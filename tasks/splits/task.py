@@ -135,7 +135,7 @@ def _build(
     )
 
 
-@task(name="settle splits", **RETRIES)
+@task(name="settle splits", task_run_name="settle splits", **RETRIES)
 def settle(place: Place, names: Sequence[str], versions: Mapping[str, int]) -> dict[str, int]:
     """Drop splits that the recipe no longer asks for."""
     dataset = place.open()
