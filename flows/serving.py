@@ -50,7 +50,8 @@ def serve_recipe(recipe: str, *, cron: str, store: str | None, data: str | None,
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         _wait(server, f"{url}/api/health")
-        print(f"Prefect UI   {url}\nserving      {job.recipe.dataset}: {recipe} at {cron!r}, store {job.place.location}")
+        print(f"Prefect UI   {url}")
+        print(f"serving      {job.recipe.dataset}: {recipe} at {cron!r}, store {job.place.location}")
         print("stop         Ctrl-C", flush=True)
         _serve(job, recipe, cron, data)
     except KeyboardInterrupt:
