@@ -10,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+
 from gradatim.storage.store import Store
 from gradatim.tasks.training.audit import audit
 

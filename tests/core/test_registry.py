@@ -80,6 +80,11 @@ def test_an_unknown_name_is_answered_with_the_valid_ones_and_the_nearest() -> No
     assert "toy" in caught.value.expected
 
 
+def test_listing_an_unknown_area_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="did you mean 'difficulty'"):
+        plugins("dificulty")
+
+
 def test_an_unknown_area_is_answered_with_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"no plug-in area 'splits' \(did you mean 'split'\?\)"):
         register("splits", "x", config=Config, cost=lambda rows, width: Cost(0, 0), source="")

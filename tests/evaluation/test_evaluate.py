@@ -326,7 +326,7 @@ def test_missing_and_surplus_predictions_are_counted_aloud() -> None:
     ("change", "error", "message"),
     [
         (lambda p: p.drop("correct"), UsageError, "no column 'score'"),
-        (lambda p: p.drop("run_id"), UsageError, "no column 'run_id'"),
+        (lambda p: p.drop("run_id"), UsageError, "no column 'run_id'.*\n.*the column run_id; it has"),
         (lambda p: p.with_columns(correct=pl.lit(None, pl.Boolean)), DataRefused, r"10 of 10 .* no score"),
         (lambda p: p.with_columns(score=pl.lit(float("nan"))), DataRefused, "no score"),
         (lambda p: p.with_columns(score=pl.lit(1.5)), DataRefused, "1.5"),

@@ -397,6 +397,12 @@ def test_an_empty_shard_is_fine_and_an_empty_source_is_refused(ingest: Ingest) -
             ingest({}, name, **QA)
 
 
+def test_a_source_of_which_no_line_can_be_read_says_what_a_line_should_be(ingest: Ingest) -> None:
+    with pytest.raises(DataRefused, match="that can be read") as error:
+        ingest({"a.jsonl": '{"id": 1, "question": "q", "score": NaN}\n'}, id="id", input="question")
+    assert "write null" in error.value.remedy
+
+
 # --- wrong use
 
 

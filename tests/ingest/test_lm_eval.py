@@ -216,3 +216,23 @@ def test_no_text_that_matches_names_the_fields(tmp_path: Path) -> None:
     with pytest.raises(DataRefused, match="no document's text") as error:
         read_lm_eval(tmp_path, filter="strict-match", join="input", examples=other)
     assert "doc.question" in error.value.expected
+
+
+def test_an_input_that_several_examples_share_joins_to_none_of_them(tmp_path: Path) -> None:
+    write_logs(tmp_path, "m", range(20))
+    shared = pl.concat([EXAMPLES, pl.DataFrame({"example_id": ["twin"], "input": ["What is 3 plus 1?"]})])
+    with pytest.raises(DataRefused, match=r"95\.0% of the responses match an example"):
+        read_lm_eval(tmp_path, filter="strict-match", join="input", examples=shared)
+    found = read_lm_eval(tmp_path, filter="strict-match", join="input", examples=shared, joined=0.9)
+    assert found.unjoined.rows() == [("What is 3 plus 1?", 1)]
+    assert not {"q3", "twin"} & set(found.responses["example_id"])
+
+
+def test_a_document_without_the_text_does_not_join_to_an_example_without_input(tmp_path: Path) -> None:
+    write_logs(tmp_path, "m", range(20))
+    path = next(tmp_path.rglob("samples_*.jsonl"))
+    path.write_text(path.read_text().replace('"question": "What is  3 plus 1?", ', ""))
+    blank = pl.concat([EXAMPLES, pl.DataFrame({"example_id": ["blank"], "input": [None]}, schema=EXAMPLES.schema)])
+    found = read_lm_eval(tmp_path, filter="strict-match", join="input", examples=blank, joined=0.9)
+    assert "blank" not in found.responses["example_id"].to_list()
+    assert len(found.responses) == 19

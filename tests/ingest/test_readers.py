@@ -15,6 +15,7 @@ import pytest
 
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.core.registry import plugins
+from gradatim.tasks.ingest.examples import Ingested
 from gradatim.tasks.ingest.reading import Reject
 from gradatim.tasks.ingest.sources import shards
 
@@ -264,6 +265,12 @@ def test_types_that_a_table_cannot_hold_become_ones_it_can(read: Read) -> None:
         "string",
     ]
     assert int(found["u"][0].as_py()) == 2**64 - 1
+
+
+def test_bytes_count_as_the_text_that_they_hold(ingest: Callable[..., Ingested]) -> None:
+    frame = pl.DataFrame({"id": [b"q1", b"q2", b"\xff\x00"], "input": ["take é".encode(), None, b"\xfe"]})
+    found = ingest({"a.parquet": frame}, id="id", input="input").table
+    assert found.select("example_id", "input").rows() == [("0xff00", "0xfe"), ("q1", "take é"), ("q2", None)]
 
 
 # --- sources

@@ -464,3 +464,10 @@ def test_the_result_explains_itself() -> None:
         split.why("nobody")
     with pytest.raises(UsageError, match="no seed 9"):
         split.select(seed=9)
+
+
+def test_ids_that_are_numbers_count_as_their_text() -> None:
+    frame = examples(200).with_columns(example_id=pl.int_range(200))
+    found = make("random", frame)
+    assert found.table.equals(make("random", frame.cast({"example_id": pl.String})).table)
+    assert found.why("17").startswith(found.main.filter(pl.col("example_id") == "17")["split"][0])
