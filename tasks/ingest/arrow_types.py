@@ -209,7 +209,10 @@ def without_nan(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Arra
 
 
 def text(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """Write values as text, one way only: whole numbers without a point, true and false, ISO times, nested as JSON."""
+    """Write values as text, one way only: whole numbers without a point, true and false, ISO times, nested as JSON.
+
+    Bytes are the UTF-8 that they hold, as writers without a text type leave it; bytes that are none count in hex.
+    """
     kind = column.type
     if pa.types.is_null(kind):
         return column.cast(pa.string())
@@ -217,9 +220,21 @@ def text(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
         whole = pc.and_(pc.equal(column, pc.trunc(column)), pc.less(pc.abs(column), 2.0**53))
         integers = pc.if_else(whole, column, pa.scalar(None, kind)).cast(pa.int64())
         return pc.coalesce(integers.cast(pa.string()), column.cast(pa.float64()).cast(pa.string()))
-    if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+    if pa.types.is_binary(kind):
+        try:
+            return column.cast(pa.string())
+        except pa.ArrowInvalid:
+            return pa.array([None if v is None else _decoded_text(v) for v in column.to_pylist()], pa.string())
+    if pa.types.is_nested(kind):
         return pa.array([None if v is None else json_text(v) for v in column.to_pylist()], pa.string())
     return column.cast(pa.string())
+
+
+def _decoded_text(value: bytes) -> str:
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return "0x" + value.hex()
 
 
 def json_text(value: object) -> str:

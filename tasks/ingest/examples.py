@@ -233,4 +233,9 @@ def _generated(examples: Examples, previous: pl.DataFrame | None, seed: int) -> 
 
 
 def _empty(examples: Examples) -> DataRefused:
-    return DataRefused("there is no row in the whole source", where=str(examples.source), expected="at least one row")
+    return DataRefused(
+        "there is no row in the whole source that can be read",
+        where=str(examples.source),
+        expected="at least one row: in JSON Lines an object a line, in CSV a header and a line",
+        remedy="look at the file's first lines; NaN and Infinity are no JSON: write null",
+    )
