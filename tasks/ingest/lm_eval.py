@@ -69,8 +69,8 @@ def read_lm_eval(
         E.g. strict-match or flexible-extract; needed where there is more than one.
     join : str, optional
         Path of the document's field that holds the example's id, e.g. ``doc.id``; or ``input``: the text field of the
-        document, or the prompt, whose normalised text is the examples' `input`. ``doc.id`` by default. Never the
-        document's position.
+        document, or the prompt, whose normalised text is the examples' `input`, where one example alone has it.
+        ``doc.id`` by default. Never the document's position.
     examples : polars.DataFrame, optional
         Columns `example_id` and, for ``join="input"``, `input`.
     joined : float
@@ -110,9 +110,7 @@ def read_lm_eval(
     filter, metric = _choose(files, base, filter, metric)
     texts = None
     if join == "input" and examples is not None:
-        texts = dict(
-            zip(map(normalise, examples["input"].fill_null("").to_list()), examples["example_id"], strict=True)
-        )
+        texts = _ids_by_input(examples)
     logs = [_read(f, base, filter, metric, join) for f in sorted(files, key=_by_time)]
     if texts is not None:
         _name_by_input(logs, texts, str(source))
@@ -236,6 +234,14 @@ def _texts(found: dict[str, Any]) -> dict[str, str]:
     if isinstance(arguments, list) and arguments and isinstance(arguments[0], list) and arguments[0]:
         first = arguments[0][0]
     return texts | ({"prompt": first} if isinstance(first, str) else {})
+
+
+def _ids_by_input(examples: pl.DataFrame) -> dict[str, str]:
+    """Id of the example with each normalised input; a text that several examples share, or none, tells of none."""
+    texts = list(map(normalise, examples["input"].fill_null("").to_list()))
+    often = Counter(texts)
+    pairs = zip(texts, examples["example_id"].to_list(), strict=True)
+    return {text: example for text, example in pairs if text and often[text] == 1}
 
 
 def _name_by_input(logs: list[_Log], ids: dict[str, str], where: str) -> None:
