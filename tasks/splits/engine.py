@@ -231,7 +231,12 @@ def _refuse_empty(
     elif TEST in empty:
         present = pool.size > 0
         share = np.maximum(pool.draw, pool.size / pool.rows.sum())[present].min()
-        remedy = f"raise test above {np.ceil(share * 1000) / 1000:g} (now {config.test:g}), or take another seed"
+        enough = np.ceil(share * 1000) / 1000
+        if enough + config.validation < 1:
+            remedy = f"raise test above {enough:g} (now {config.test:g}), or take another seed"
+        else:
+            kind = "groups" if (pool.size > 1).any() else "rows"
+            remedy = f"there are too few {kind} in distribution ({present.sum():,}): add some, or take another seed"
         if (pool.size > 1).any():
             remedy += f"; the smallest group holds {pool.size[present].min():,} of {pool.rows.sum():,} rows"
     else:

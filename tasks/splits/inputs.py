@@ -12,7 +12,7 @@ from gradatim.tasks.splits.config import SplitConfig
 
 
 def prepare(tables: Mapping[str, pl.DataFrame], config: SplitConfig) -> pl.DataFrame:
-    """Return the examples sorted by id; refuses null or double ids and columns that do not exist."""
+    """Return the examples sorted by id, a text; refuses null or double ids and columns that do not exist."""
     examples = tables["examples"]
     for name in ("example_id", *config.columns()):
         require_column(examples, name)
@@ -21,6 +21,9 @@ def prepare(tables: Mapping[str, pl.DataFrame], config: SplitConfig) -> pl.DataF
     ids = examples["example_id"]
     if ids.null_count():
         raise DataRefused(f"{ids.null_count()} rows have no id", where="table examples, column 'example_id'")
+    if ids.dtype != pl.String:
+        examples = examples.with_columns(pl.col("example_id").cast(pl.String))
+        ids = examples["example_id"]
     if not ids.is_sorted():
         examples = examples.sort("example_id")
         ids = examples["example_id"]

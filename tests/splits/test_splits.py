@@ -471,3 +471,9 @@ def test_ids_that_are_numbers_count_as_their_text() -> None:
     found = make("random", frame)
     assert found.table.equals(make("random", frame.cast({"example_id": pl.String})).table)
     assert found.why("17").startswith(found.main.filter(pl.col("example_id") == "17")["split"][0])
+
+
+def test_a_single_row_is_refused_without_asking_for_the_impossible() -> None:
+    with pytest.raises(DataRefused, match="test would be empty") as error:
+        make("random", examples(1))
+    assert error.value.remedy == "there are too few rows in distribution (1): add some, or take another seed"
