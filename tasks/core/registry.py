@@ -148,7 +148,9 @@ def _load_entry_points() -> None:
 
 
 def plugins(area: str) -> dict[str, Plugin]:
-    """Return an area's plug-ins by name, sorted."""
+    """Return an area's plug-ins by name, sorted; raises `UsageError` for an area that there is not."""
+    if area not in AREAS:
+        raise UsageError(f"there is no area {area!r}{nearest(area, AREAS)}", expected="one of " + ", ".join(AREAS))
     _load(area)
     return {name: plugin for (a, name), plugin in sorted(_plugins.items()) if a == area}
 

@@ -246,5 +246,6 @@ def _require(frame: pl.DataFrame, column: str, table: str) -> None:
         raise UsageError(
             f"{table} has no column {column!r}{nearest(column, frame.columns)}",
             where="evaluate",
-            expected=", ".join(frame.columns),
+            expected=f"the column {column}; it has " + ", ".join(frame.columns),
+            remedy="add it, or rename the column that holds it",
         )
