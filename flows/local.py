@@ -49,13 +49,16 @@ def run_flow(flow: str, recipe: str, *, quiet: bool, verbose: bool, **parameters
     return result
 
 
-def _print(summary: Summary) -> None:
-    """Print what a step came to: one line, what a split proves, and what to read with care; the report has the rest."""
+def brief(summary: Summary) -> Summary:
+    """Shorten a summary to what a step came to, what a split proves, and what to read with care."""
     facts = summary.facts if summary.step.startswith("split ") else ()
     left = len(summary.warnings) - WARNINGS
     more = (f"{left} more in the report",) if left > 0 else ()
-    brief = replace(summary, facts=facts, warnings=(*summary.warnings[:WARNINGS], *more))
-    print(render_terminal([brief], width=_width(), color=sys.stdout.isatty()).rstrip(), flush=True)
+    return replace(summary, facts=facts, warnings=(*summary.warnings[:WARNINGS], *more))
+
+
+def _print(summary: Summary) -> None:
+    print(render_terminal([brief(summary)], width=_width(), color=sys.stdout.isatty()).rstrip(), flush=True)
 
 
 def _width() -> int:

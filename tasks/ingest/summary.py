@@ -18,9 +18,11 @@ def examples_summary(
     reasons = rejects.group_by("reason", "column").len("rows").sort("rows", "reason", descending=[True, False])
     listed = tuple((r["reason"], r["column"], r["rows"]) for r in reasons.head(50).iter_rows(named=True))
     some = rejects.sort("source_uri", "source_row").head(20)
-    tables: tuple[SummaryTable, ...] = ()
+    names = SummaryTable("Columns of the table examples", ("columns",), ((", ".join(columns),),))
+    tables: tuple[SummaryTable, ...] = (names,)
     if len(rejects):
         tables = (
+            names,
             SummaryTable("Rejected rows, by reason", ("reason", "column", "rows"), listed),
             SummaryTable("Rejected rows, the first 20", tuple(some.columns), tuple(some.iter_rows()), private=True),
         )
@@ -36,7 +38,6 @@ def examples_summary(
             Fact("new", counts.new),
             Fact("changed", counts.changed),
             Fact("vanished", counts.vanished),
-            Fact("columns", ", ".join(columns)),
         ),
         tables=tables,
         reused=reused,
