@@ -189,7 +189,7 @@ def publish(
             olds = [replace(part, group=w.group) for part, _ in held.get(w.fingerprint, ())]
             listed += olds or made[w.fingerprint]
         parts = [_rewrite(work, part) if grown or differs(origin[part.name], work.schema) else part for part in listed]
-        report = _table_level(work, parts, parents)
+        report = _table_level(work, parts, parents, frozenset(part.name for part in parts[: len(kept)]))
         if report.refused:
             raise _quarantine(work, report)
         return _commit(work, parts, report, current, parents, dict(metadata or {}), grown)
@@ -304,7 +304,7 @@ def _rewrite(work: _Work, part: Part) -> Part:
 # --- table-level checks, quarantine, commit
 
 
-def _table_level(work: _Work, parts: Sequence[Part], parents: Sequence[str]) -> AuditReport:
+def _table_level(work: _Work, parts: Sequence[Part], parents: Sequence[str], kept: frozenset[str]) -> AuditReport:
     dataset, suite = work.dataset, work.audit.suite
     named = dict(parent.split("@", 1) for parent in parents)
 
@@ -319,7 +319,7 @@ def _table_level(work: _Work, parts: Sequence[Part], parents: Sequence[str]) -> 
         (part, str(work.staged.get(part.name) or dataset.part_uri(work.spec.name, part)), part.name in work.staged)
         for part in parts
     ]
-    draft = Draft(work.spec, places, refer, dataset.store.options)
+    draft = Draft(work.spec, places, refer, dataset.store.options, kept)
     shared: dict[str, Outcome] = {}
     outcomes = [*work.audit.outcomes(), *(check(e, draft, shared) for e in suite.table_level)]
     folder = dataset.store.uri(_quarantine_key(work)) if work.audit.files else ""

@@ -24,7 +24,7 @@ from gradatim.storage.checks import merge
 from gradatim.storage.parts import write_part
 from gradatim.storage.tables import Dataset
 
-from .conftest import examples, made, want
+from .conftest import examples, made, never, want
 
 ROWS = [
     Expectation("a", "not_null", "x"),
@@ -277,3 +277,33 @@ def test_positions_with_a_gap_are_refused(
 def test_an_empty_table_of_examples_is_refused(dataset: Dataset) -> None:
     with pytest.raises(DataRefused, match="the table has no rows"):
         dataset.publish("examples", [want("a", examples(0, 0))])
+
+
+def test_groups_that_are_passed_on_answer_to_the_examples_they_were_made_from(
+    with_examples: Callable[[int], Dataset],
+) -> None:
+    def of(strategy: str, assignment: dict[str, str]) -> pl.DataFrame:
+        return _splits(assignment).with_columns(strategy=pl.lit(strategy))
+
+    dataset = with_examples(4)
+    dataset.publish("splits", [want("group", of("group", GOOD), group="group")], parents=["examples@0"])
+    other = of("length", GOOD)
+    dataset.publish("splits", [want("length", other, group="length")], parents=["examples@0"], keep_others=True)
+
+    # one row is gone and two are new: the strategies are built again one by one
+    dataset.publish("examples", [want("later", examples(1, 6))])
+    later = of("group", {f"e{i:06d}": "train" if i % 2 else "test" for i in range(1, 6)})
+    published = dataset.publish(
+        "splits", [want("group again", later, group="group")], parents=["examples@1"], keep_others=True
+    )
+    assert published.rows == 4 + 5
+    # what is made now still answers to the examples of now
+    stale = other.filter(pl.col("example_id") != "e000000")
+    with pytest.raises(DataRefused, match="every_example_once"):
+        dataset.publish("splits", [want("stale", stale, group="length")], parents=["examples@1"], keep_others=True)
+    gone = later.with_columns(pl.col("example_id").replace("e000004", "e000000"), strategy=pl.lit("length"))
+    with pytest.raises(DataRefused, match="example_id_exists"):
+        dataset.publish("splits", [want("gone", gone, group="length")], parents=["examples@1"], keep_others=True)
+    # and so does what is used again
+    with pytest.raises(DataRefused, match="every_example_once"):
+        dataset.publish("splits", [never("length", group="length")], parents=["examples@1"])
