@@ -93,6 +93,8 @@ Columns = Annotated[list[str], BeforeValidator(_listed)]
 Steps = Annotated[list[Step], BeforeValidator(_steps)]
 Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
 Name = Annotated[str, AfterValidator(_plain_name)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+"""Stands in columns of 64 bits."""
 
 
 class Examples(_Section):
@@ -196,7 +198,7 @@ class Train(_Section):
     model: Step = Field(description="seq2seq, mlp, or package.module:object")
     launcher: Literal["local", "print"] = Field("local", description="start the workers here, or print the command")
     arms: list[str] = Field(default_factory=list, description="arms to train; all of the curriculum's by default")
-    seeds: list[int] = Field(default_factory=lambda: [0], description="seeds of the weights, a run each")
+    seeds: list[Seed] = Field(default_factory=lambda: [0], description="seeds of the weights, a run each")
     ranks: int = Field(1, ge=1, description="worker processes on this host; one a GPU where there are GPUs")
     global_batch: int = Field(64, ge=1, description="positions of the order that one optimizer step takes")
     micro_batch: int = Field(64, ge=1, description="rows that one rank computes at once")
@@ -252,7 +254,7 @@ class Recipe(_Section):
     train: Train | None = Field(None, description="training over that order")
     evaluate: Evaluate | None = Field(None, description="what is measured after training")
     checks: Checks = Field(default_factory=Checks, description="limits beyond which nothing is published")
-    seed: int = Field(0, ge=0, description="seed of every random choice but the weights")
+    seed: Seed = Field(0, description="seed of every random choice but the weights")
     release: bool = Field(False, description="make the tables of a successful run a release")
 
     @model_validator(mode="after")
