@@ -128,9 +128,15 @@ class Comparison:
         return "\n".join([self.sentence(), *(f"  ! {warning}" for warning in self.warnings)])
 
 
+def _points(difference: float) -> str:
+    """Write a difference of shares as points, with its sign; a zero has none."""
+    text = f"{100 * difference:+.1f}"
+    return "0.0" if float(text) == 0 else text
+
+
 def _reach(row: Mapping[str, Any]) -> str:
-    text = f"{100 * row['value']:+.1f} points"
+    text = f"{_points(row['value'])} points"
     if row["ci_low"] is not None:
-        text += f", 95 % interval {100 * row['ci_low']:+.1f} to {100 * row['ci_high']:+.1f}"
+        text += f", 95 % interval {_points(row['ci_low'])} to {_points(row['ci_high'])}"
     p = row["p_holm"]
     return text if p is None else text + (", p < 0.001" if p < 0.001 else f", p = {p:.3f}")

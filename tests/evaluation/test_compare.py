@@ -92,6 +92,8 @@ def test_equal_arms_do_not_differ() -> None:
     assert found.table["value"].to_list() == [0.0, 0.0, 0.0]
     assert (found.table["ci_low"] < 0).all()
     assert found.table["p_holm"].to_list() == [1.0, 1.0, 1.0]
+    assert "(0.0 points, 95 %" in found.sentence()
+    assert "0.0 to" not in found.sentence().replace(" 0.0 to", "")  # no sign before a zero
 
 
 def test_the_arms_meet_on_the_examples_that_all_answered() -> None:
