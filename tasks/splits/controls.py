@@ -18,7 +18,8 @@ def random_control(block: pl.DataFrame, names: pl.Series, code: np.ndarray, seed
     """Draw a split of the same sizes from the same rows.
 
     Components stay whole here too. Sizes are exact where rows stand alone; with groups a size is off by at most half of
-    the group at each of its ends. Adding rows can move rows of a control; nothing is frozen by it.
+    the group at each of its ends, and a split that would get none gets the nearest one. Adding rows can move rows of a
+    control; nothing is frozen by it.
 
     Parameters
     ----------
@@ -41,8 +42,10 @@ def random_control(block: pl.DataFrame, names: pl.Series, code: np.ndarray, seed
     order = np.argsort(uniform(names, seed, f"split {strategy} random control"), kind="stable")
     ends = np.cumsum(size[order])
     middle = ends - size[order] / 2
-    limits = np.cumsum(np.bincount(split[used], minlength=len(SPLITS))[_ORDER])
+    asked = np.bincount(split[used], minlength=len(SPLITS))[_ORDER]
+    limits = np.cumsum(asked)
     place = np.minimum(np.searchsorted(limits, middle, side="right"), len(_ORDER) - 1)
+    _fill(place, middle, size[order] > 0, asked)
     chosen = np.empty(len(names), np.uint8)
     chosen[order] = np.array(_ORDER, np.uint8)[place]
     drawn = np.where(used, chosen[code], _EXCLUDED)
@@ -53,6 +56,20 @@ def random_control(block: pl.DataFrame, names: pl.Series, code: np.ndarray, seed
         pl.lit(None, pl.String).alias("held_out"),
         pl.when(pl.Series(used)).then(pl.lit("random draw of the same sizes")).otherwise("reason").alias("reason"),
     )
+
+
+def _fill(place: np.ndarray, middle: np.ndarray, real: np.ndarray, asked: np.ndarray) -> None:
+    """Give each split that is asked for and got no component the nearest one of a split that keeps another.
+
+    There is one: the strategy itself fills these splits with as many components.
+    """
+    centre = np.cumsum(asked) - asked / 2
+    for index in np.flatnonzero(asked):
+        held = np.bincount(place[real], minlength=len(asked))
+        if not held[index]:
+            spare = real & (held[place] > 1)
+            if spare.any():
+                place[np.argmin(np.where(spare, np.abs(middle - centre[index]), np.inf))] = index
 
 
 def cells(examples: pl.DataFrame, difficulty: pl.DataFrame, config: SplitConfig) -> pl.Series:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradatim.schemas.errors import UsageError
+from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.core.registry import configure, get
 from gradatim.tasks.splits.result import Split
 
@@ -68,6 +68,23 @@ def test_the_random_control_keeps_groups_whole_and_its_sizes_within_half_a_group
     assert (control.group_by("group").agg(pl.col("split").n_unique())["split"] == 1).all()
     asked, got = sizes(split, "group"), sizes(split, "group.random")
     assert all(abs(asked[name] - got[name]) <= 8 for name in asked)
+
+
+@given(st.lists(st.integers(1, 40), min_size=4, max_size=9), st.integers(0, 10_000))
+@settings(max_examples=60, deadline=None)
+def test_the_random_control_of_few_groups_fills_every_split_that_the_strategy_fills(
+    groups: list[int], seed: int
+) -> None:
+    group = [f"g{index}" for index, size in enumerate(groups) for _ in range(size)]
+    level = [index % 4 for index, size in enumerate(groups) for _ in range(size)]
+    frame = pl.DataFrame({"example_id": [f"q{i:03d}" for i in range(len(group))], "group": group, "n": level})
+    try:
+        split = make("threshold", {"examples": frame}, seed, column="n", train="<= 2", test=0.4, validation=0.2)
+    except DataRefused:
+        return  # the strategy itself has an empty split
+    control = split.table.filter(pl.col("strategy") == "threshold.random").join(frame, on="example_id")
+    assert set(control["split"]) == set(sizes(split, "threshold"))
+    assert (control.group_by("group").agg(pl.col("split").n_unique())["split"] == 1).all()
 
 
 @given(st.integers(60, 600), st.integers(0, 1000), st.sampled_from(["difficulty", "length", "both"]))
