@@ -204,7 +204,8 @@ def _payload_type(spec: TableSpec, name: str, has: pa.DataType, comes: pa.DataTy
             f"the column {name!r} came as {comes}, but the table has it as {has}",
             where=f"table {spec.name}",
             expected=f"{has}, or a type that widens to it",
-            remedy=f"cast it to {has}, or give it another name:  renamed: {{{name}: {name}_2}}",
+            remedy=f"cast it to {has}, or keep it as another column:  renamed: {{{name}: {name}_2}}   "
+            f"dropped: [{name}]",
         )
     return wide
 

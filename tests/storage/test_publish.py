@@ -350,7 +350,10 @@ def test_a_narrowed_kind_is_refused_with_the_line_to_add(dataset: Dataset) -> No
     dataset.publish("examples", [want("a", examples(0, 2, steps=1))])
     with pytest.raises(DataRefused, match="'steps' came as string, but the table has it as int64") as caught:
         dataset.publish("examples", [never("a"), want("b", examples(2, 3, steps="two"))])
-    assert "renamed: {steps: steps_2}" in str(caught.value)
+    assert "renamed: {steps: steps_2}   dropped: [steps]" in str(caught.value)
+    advised = Changes(renamed={"steps": "steps_2"}, dropped=["steps"])
+    dataset.publish("examples", [never("a"), want("b", examples(2, 3, steps="two"))], changes=advised)
+    assert dataset.scan("examples").select("steps", "steps_2").collect().rows() == [(1, None), (1, None), (None, "two")]
 
 
 def test_embeddings_come_back_as_arrays(with_examples: Callable[[int], Dataset]) -> None:
