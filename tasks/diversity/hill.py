@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
+from gradatim.tasks.core import format as fmt
 from gradatim.tasks.core.intervals import wilson
 from gradatim.tasks.core.reduce import ordered_sum
 from gradatim.tasks.core.registry import Config, Cost, register
@@ -178,7 +179,7 @@ def hill(tables: Mapping[str, pl.DataFrame], config: HillConfig, seed: int) -> D
     coverage = next(row.value for row in statistics if row.metric == "hill_coverage") or 0.0
     if coverage < 0.9:
         warnings.append(
-            f"Good-Turing coverage is {coverage:.2f}: many categories are still unseen, and D0 and D1 are too low"
+            f"Good-Turing coverage is {fmt.fixed(coverage, 2)}: many categories are still unseen, and D0 and D1 are too low"
         )
     method = "hill" if config.column == "template" else f"hill({config.column})"
     return Diversity(
