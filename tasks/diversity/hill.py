@@ -179,7 +179,8 @@ def hill(tables: Mapping[str, pl.DataFrame], config: HillConfig, seed: int) -> D
     coverage = next(row.value for row in statistics if row.metric == "hill_coverage") or 0.0
     if coverage < 0.9:
         warnings.append(
-            f"Good-Turing coverage is {fmt.fixed(coverage, 2)}: many categories are still unseen, and D0 and D1 are too low"
+            f"Good-Turing coverage is {fmt.fixed(coverage, 2)}: many categories are still unseen, "
+            "and D0 and D1 are too low"
         )
     method = "hill" if config.column == "template" else f"hill({config.column})"
     return Diversity(
