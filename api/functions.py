@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import polars as pl
 from pydantic import BaseModel, ValidationError
 
@@ -242,7 +243,7 @@ def curriculum(
     *,
     by: Difficulty | Table,
     pacing: str = "competence",
-    arms: Sequence[str] = ("curriculum", "random", "anti", "shuffled"),
+    arms: str | Sequence[str] = ("curriculum", "random", "anti", "shuffled"),
     passes: float = 1.0,
     stages: int = 10,
     seed: int = 0,
@@ -257,7 +258,9 @@ def curriculum(
     by : Difficulty or table
     pacing : str
         `methods("pacing")` lists them; `settings` are its own.
-    arms, passes, stages, seed
+    arms : str or sequence of str
+        One or more of curriculum, random, anti, shuffled.
+    passes, stages, seed
         As in a recipe's section `curriculum`.
 
     Returns
@@ -275,7 +278,7 @@ def curriculum(
         arms=arms,
         passes=passes,
         stages=stages,
-        seed=seed,
+        seed=_seed(seed, "curriculum"),
     )
 
 
@@ -294,7 +297,8 @@ def evaluate(
     split : Split or table
         One strategy, seed and fold.
     predictions : table
-        Table `predictions`, or `responses` of one model.
+        Table `predictions`, or `responses` of one model; without run_id and respondent_id all rows are one model's,
+        called `model`, else `name`.
     examples : table, optional
         Adds the axes level and domain, and the group as the unit of resampling.
     difficulty : Difficulty or table, optional
@@ -309,18 +313,23 @@ def evaluate(
     """
     from gradatim.tasks.evaluation.evaluate import evaluate as run
 
+    if "seed" in settings:
+        settings["seed"] = _seed(settings["seed"], "evaluate")
+    answers = as_frame(predictions, "predictions")
+    if not {"run_id", "respondent_id"} & set(answers.columns):
+        answers = answers.with_columns(run_id=pl.lit(settings.get("model") or settings.get("name") or "model"))
     places = split.main if hasattr(split, "main") else as_frame(split, "split")
     known = None if examples is None else as_frame(examples, "examples")
     # a Difficulty goes as it is: it can be estimated again without the evaluated model
     safe = difficulty if difficulty is None or hasattr(difficulty, "leave_out") else as_frame(difficulty, "difficulty")
-    return run(as_frame(predictions, "predictions"), places, known, safe, **settings)
+    return run(answers, places, known, safe, **settings)
 
 
 def compare(arms: Mapping[str, Evaluation], baseline: str | None = None, *, seed: int = 0) -> Comparison:
     """Compare evaluations pair by pair on the examples that all of them answered."""
     from gradatim.tasks.evaluation.compare import compare as run
 
-    return run(arms, baseline, seed=seed)
+    return run(arms, baseline, seed=_seed(seed, "compare"))
 
 
 # --- finding
@@ -375,7 +384,14 @@ def _run(area: str, method: str, tables: dict[str, pl.DataFrame], settings: Mapp
     for table in sorted({need.split(".")[0] for need in plugin.needs}):
         if table not in tables:
             raise UsageError(f"{method} needs {table}", where=area, remedy=f"give {table}=...")
-    return plugin.run(tables, config, seed)
+    return plugin.run(tables, config, _seed(seed, method))
+
+
+def _seed(found: Any, where: str) -> int:
+    """Take a seed as a recipe does: it stands in columns of 64 bits."""
+    if isinstance(found, bool) or not isinstance(found, int | np.integer) or not 0 <= found < 2**63:
+        raise UsageError(f"found the seed {found!r}", where=where, expected="a whole number from 0 to 2^63 - 1")
+    return int(found)
 
 
 def _settings(model: type[Model], found: Mapping[str, Any], where: str) -> Model:

@@ -9,6 +9,9 @@ import polars as pl
 
 from gradatim.schemas.errors import UsageError, nearest
 
+LONG = ("respondent_id", "example_id", "score")
+"""Columns of a long table of responses."""
+
 
 def as_frame(found: Any, what: str) -> pl.DataFrame:
     """Take a table in any of the usual forms, or a result with `.table`."""
@@ -18,7 +21,10 @@ def as_frame(found: Any, what: str) -> pl.DataFrame:
     if isinstance(found, pl.DataFrame):
         return found
     if type(found).__module__.split(".")[0] in ("pandas", "pyarrow"):
-        frame = pl.DataFrame(found)
+        try:
+            frame = pl.DataFrame(found)
+        except (TypeError, ValueError, pl.exceptions.PolarsError) as error:  # a column that holds several types
+            raise UsageError(str(error), where=what, expected="columns of one type each") from None
         return frame
     raise UsageError(f"found {type(found).__name__}", where=what, expected="a Polars, pandas or Arrow table")
 
@@ -26,14 +32,13 @@ def as_frame(found: Any, what: str) -> pl.DataFrame:
 def as_responses(found: Any) -> dict[str, pl.DataFrame]:
     """Take responses as a long table or as a matrix; a column `family` becomes the table `respondents`."""
     if isinstance(found, np.ndarray | list | tuple):
-        frame = _from_matrix(np.asarray(found, dtype=np.float64))
+        frame = _from_matrix(found)
     else:
-        frame = as_frame(found, "responses")
-        long = {"respondent_id", "example_id", "score"} & set(frame.columns)
-        if not long:
+        frame = as_frame(_with_index(found), "responses")
+        missing = [name for name in LONG if name not in frame.columns]
+        if len(missing) == 3 or missing == ["example_id", "score"]:
             frame = _from_wide(frame)
-        elif len(long) < 3:
-            missing = sorted({"respondent_id", "example_id", "score"} - long)
+        elif missing:
             raise UsageError(
                 f"there is no column {missing[0]!r}{nearest(missing[0], frame.columns)}",
                 where="responses",
@@ -47,22 +52,107 @@ def as_responses(found: Any) -> dict[str, pl.DataFrame]:
     return tables
 
 
-def _from_matrix(matrix: np.ndarray) -> pl.DataFrame:
+def _with_index(found: Any) -> Any:
+    """Keep what only the index of a pandas frame says: a column of a long table, or who the rows of a matrix are."""
+    if type(found).__module__.split(".")[0] != "pandas" or not hasattr(found, "index"):
+        return found
+    index, columns = found.index, set(map(str, found.columns))
+    named = [name for name in index.names if name is not None]
+    if set(named) & set(LONG) - columns:
+        return found.reset_index(level=[name for name in named if name in LONG and name not in columns])
+    if set(LONG) & columns or (not named and list(index) == list(range(len(found)))):
+        return found
+    if index.nlevels > 1:
+        raise UsageError(
+            f"found an index of {index.nlevels} levels", where="responses", expected="one that names the respondents"
+        )
+    named_by_index = found.reset_index(drop=True)
+    named_by_index.insert(0, "respondent_id", index.map(str))
+    return named_by_index
+
+
+def _from_matrix(found: Any) -> pl.DataFrame:
+    if isinstance(found, np.ma.MaskedArray):
+        found = found.astype(np.float64).filled(np.nan)  # what is masked was not attempted
+    try:
+        matrix = np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"found no matrix of numbers ({error})",
+            where="responses",
+            expected="respondents x examples, rows of equal length, scores in [0, 1], NaN where not attempted",
+        ) from None
     if matrix.ndim != 2:
         raise UsageError(
             f"found an array of {matrix.ndim} dimensions", where="responses", expected="respondents x examples"
         )
-    wide = pl.DataFrame(matrix, schema=[str(i) for i in range(matrix.shape[1])])
-    return _from_wide(wide)
+    return _from_wide(pl.DataFrame(matrix, schema=[str(i) for i in range(matrix.shape[1])]))
 
 
 def _from_wide(wide: pl.DataFrame) -> pl.DataFrame:
     """Turn respondents x examples into a long table; names are numbers with as many digits as they need."""
+    who = _names(wide)
+    if who is None:
+        digits = len(str(max(len(wide) - 1, 0)))
+        who = pl.Series([f"respondent-{i:0{digits}d}" for i in range(len(wide))], dtype=pl.String)
+    else:
+        wide = wide.drop(who.name)
     names = wide.columns
     if names == [str(i) for i in range(len(names))]:
         names = [f"example-{i:0{len(str(max(len(names) - 1, 0)))}d}" for i in range(len(names))]
-    digits = len(str(max(len(wide) - 1, 0)))
-    who = pl.Series("respondent_id", [f"respondent-{i:0{digits}d}" for i in range(len(wide))], dtype=pl.String)
-    named = wide.cast(pl.Float64, strict=False).rename(dict(zip(wide.columns, names, strict=True)))
-    long = named.with_columns(who).unpivot(index="respondent_id", variable_name="example_id", value_name="score")
+    scores = [_scores(column).alias(name) for column, name in zip(wide, names, strict=True)]
+    long = pl.DataFrame([who.cast(pl.String).alias("respondent_id"), *scores]).unpivot(
+        index="respondent_id", variable_name="example_id", value_name="score"
+    )
     return long.filter(pl.col("score").is_not_nan())
+
+
+def _names(wide: pl.DataFrame) -> pl.Series | None:
+    """Find the column that names the respondents: respondent_id, else the only one of texts that are no numbers."""
+    if "respondent_id" in wide.columns:
+        who = wide["respondent_id"]
+    else:
+        texts = [column for column in wide if _is_text(column) and len(_no_numbers(column))]
+        whole = [column for column in texts if len(_no_numbers(column)) == len(column) - column.null_count()]
+        if len(texts) != 1 or not whole:
+            return None  # `_scores` names what is no number
+        who = whole[0]
+    if who.null_count() or who.is_duplicated().any():
+        twice = who.filter(who.is_duplicated())
+        found = f"{twice[0]!r} twice" if len(twice) and not who.null_count() else "a row without a name"
+        raise UsageError(
+            f"found {found}",
+            where=f"responses: column {who.name!r}",
+            expected="a name for each respondent in one column, and scores in the others",
+        )
+    return who
+
+
+def _is_text(column: pl.Series) -> bool:
+    return column.dtype in (pl.String, pl.Categorical, pl.Enum)
+
+
+def _no_numbers(column: pl.Series) -> pl.Series:
+    """Values of a text column that are no numbers."""
+    texts = column.cast(pl.String)
+    return texts.filter(texts.is_not_null() & texts.cast(pl.Float64, strict=False).is_null())
+
+
+def _scores(column: pl.Series) -> pl.Series:
+    if _is_text(column):
+        bad = _no_numbers(column)
+        if len(bad):
+            raise _no_score(column, repr(bad[0]))
+        return column.cast(pl.String).cast(pl.Float64)
+    if not (column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)):
+        raise _no_score(column, f"the type {column.dtype}")
+    return column.cast(pl.Float64)
+
+
+def _no_score(column: pl.Series, found: str) -> UsageError:
+    return UsageError(
+        f"found {found}",
+        where=f"responses: column {column.name!r}",
+        expected="a score in [0, 1]; only one column may hold text, the respondents' names",
+        remedy="drop the column, or name the columns respondent_id, example_id, score",
+    )

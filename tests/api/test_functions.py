@@ -11,6 +11,7 @@ import pytest
 from small_recipe import items, write_jsonl
 
 import gradatim as gd
+from gradatim.inputs import as_responses
 from gradatim.schemas.errors import DataRefused, UsageError
 
 
@@ -74,6 +75,110 @@ def test_irt_takes_frames_of_any_library_and_matrices_alike(answers: pl.DataFram
     holed = matrix.copy()
     holed[0, :5] = np.nan
     assert gd.irt(holed).table["n"].to_list()[:6] == [11] * 5 + [12]
+
+
+NAMED = pl.DataFrame(
+    {"model": ["zeta", "alpha", "mid"], "a": [1, 0, 1], "b": [True, False, False], "c": [0.5, None, 1.0]}
+)
+SCORES = [
+    ("alpha", "a", 0.0),
+    ("alpha", "b", 0.0),
+    ("mid", "a", 1.0),
+    ("mid", "b", 0.0),
+    ("mid", "c", 1.0),
+    ("zeta", "a", 1.0),
+    ("zeta", "b", 1.0),
+    ("zeta", "c", 0.5),
+]
+
+
+@pytest.mark.parametrize(
+    "wide",
+    [
+        NAMED,
+        NAMED.select("a", "b", "c", "model"),
+        NAMED.rename({"model": "respondent_id"}),
+        NAMED.with_columns(pl.col("model").cast(pl.Categorical), pl.col("a").cast(pl.String)),
+        NAMED.to_arrow(),
+        NAMED.to_pandas(),
+        NAMED.to_pandas().set_index("model"),
+        NAMED.to_pandas().set_index("model").rename_axis(None),
+        NAMED.to_pandas().rename(columns={"model": "respondent_id"}).set_index("respondent_id"),
+    ],
+)
+def test_a_matrix_keeps_the_names_of_its_respondents(wide: object) -> None:
+    found = as_responses(wide)["responses"].sort("respondent_id", "example_id")
+    assert found.select("respondent_id", "example_id", "score").rows() == SCORES
+
+
+def test_an_index_of_numbers_or_of_a_long_table_is_kept() -> None:
+    some = NAMED.to_pandas().drop(columns="model").loc[[2, 0]]
+    assert set(as_responses(some)["responses"]["respondent_id"]) == {"0", "2"}
+    long = pd.DataFrame(SCORES, columns=["respondent_id", "example_id", "score"])
+    for keys in (["respondent_id"], ["respondent_id", "example_id"]):
+        found = as_responses(long.set_index(keys))["responses"].select(long.columns.to_list())
+        assert found.rows() == SCORES
+    masked = np.ma.MaskedArray([[1.0, 0.0], [0.0, 1.0]], mask=[[False, True], [False, False]])
+    assert len(as_responses(masked)["responses"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("found", "where", "what"),
+    [
+        (NAMED.with_columns(c=pl.Series(["1", "x", "0"])), "column 'model'", "'zeta'"),
+        (NAMED.select("a", c=pl.Series(["1", "x", "0"])), "column 'c'", "'x'"),
+        (NAMED.rename({"model": "respondent_id"}).with_columns(c=pl.Series(["1", "", "0"])), "column 'c'", "''"),
+        (NAMED.with_columns(model=pl.Series(["m", "m", "n"])), "column 'model'", "'m' twice"),
+        (NAMED.with_columns(model=pl.Series(["m", None, "n"])), "column 'model'", "without a name"),
+        (NAMED.with_columns(when=pl.date(2024, 1, 1)), "column 'when'", "Date"),
+        (pd.DataFrame({"a": [1, "x"], "b": [0, 1]}), "responses", ""),
+        (NAMED.to_pandas().set_index(["model", "a"]), "responses", "2 levels"),
+        ([[1, 0], [1]], "responses", "no matrix"),
+        ([["m", 1], ["n", 0]], "responses", "no matrix"),
+        (np.array([["x", "y"]]), "responses", "no matrix"),
+    ],
+)
+def test_a_matrix_with_what_is_no_score_is_refused_by_column_and_value(found: object, where: str, what: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        as_responses(found)
+    assert where in refused.value.where
+    assert what in refused.value.what
+
+
+@pytest.mark.parametrize("seed", ["a", 2**70, 2**63, -1, 1.5, None, True])
+def test_a_seed_is_checked_as_a_recipe_does(seed: object) -> None:
+    examples = pl.DataFrame({"example_id": ["a", "b"], "input": ["x", "y z"]})
+    hard = pl.DataFrame({"example_id": ["a", "b"], "value": [1.0, 2.0]})
+    places = pl.DataFrame({"example_id": ["a", "b"], "split": ["test", "test_ood"]})
+    right = pl.DataFrame({"example_id": ["a", "b"], "score": [1.0, 0.0]})
+    for call in (
+        lambda: gd.split(examples, "random", seed=seed),
+        lambda: gd.difficulty("length", examples=examples, seed=seed),
+        lambda: gd.curriculum(["a", "b"], by=hard, seed=seed),
+        lambda: gd.evaluate(places, right, seed=seed),
+        lambda: gd.compare({}, seed=seed),
+    ):
+        with pytest.raises(UsageError, match="found the seed"):
+            call()
+    assert gd.curriculum(["a", "b"], by=hard, seed=np.int64(2**63 - 1)).seed == 2**63 - 1
+
+
+def test_one_arm_may_be_named_by_itself() -> None:
+    hard = pl.DataFrame({"example_id": ["a", "b", "c"], "value": [3.0, 1.0, 2.0]})
+    assert list(gd.curriculum(["a", "b", "c"], by=hard, arms="anti").arms) == ["anti"]
+    with pytest.raises(UsageError, match="did you mean 'curriculum'"):
+        gd.curriculum(["a"], by=hard, arms="curiculum")
+
+
+@pytest.mark.parametrize(
+    ("settings", "called"), [({}, "model"), ({"name": "mine"}, "mine"), ({"name": "mine", "model": "m1"}, "m1")]
+)
+def test_predictions_that_name_no_model_are_one_models(settings: dict[str, str], called: str) -> None:
+    places = pl.DataFrame({"example_id": ["a", "b", "c"], "split": ["test", "test", "test_ood"]})
+    answers = pl.DataFrame({"example_id": ["a", "b", "c"], "correct": [True, False, True]})
+    e = gd.evaluate(places, answers, resamples=100, **settings)
+    assert e.cell("split", "test").value == 0.5
+    assert set(e.table["run_id"]) == {called}
 
 
 def test_a_family_is_left_out_as_a_whole(answers: pl.DataFrame) -> None:
