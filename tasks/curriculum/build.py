@@ -24,7 +24,7 @@ def build_curriculum(
     by: str = "",
     pacing: str = "competence",
     settings: Mapping[str, Any] | None = None,
-    arms: Sequence[str] = ARMS,
+    arms: str | Sequence[str] = ARMS,
     passes: float = 1.0,
     stages: int = 10,
     seed: int = 0,
@@ -43,8 +43,8 @@ def build_curriculum(
         A pacing plug-in.
     settings : mapping, optional
         The pacing's settings.
-    arms : sequence of str
-        Of curriculum, random, anti, shuffled.
+    arms : str or sequence of str
+        One or more of curriculum, random, anti, shuffled.
     passes : float
         Positions are ceil(passes x rows).
     stages : int
@@ -67,6 +67,7 @@ def build_curriculum(
     Rows are ranked on the total order (value rounded to 1e-9, example_id), so neither the order of the input nor
     threads matter. A training row without a difficulty (none, null or NaN) is in no arm; `without_difficulty` lists it.
     """
+    arms = (arms,) if isinstance(arms, str) else tuple(arms)
     for arm in arms:
         if arm not in ARMS:
             raise UsageError(f"there is no arm {arm!r}{nearest(arm, ARMS)}", expected=", ".join(ARMS))
@@ -94,7 +95,7 @@ def build_curriculum(
         ids=ids,
         without_difficulty=missing,
         plan=Plan(random_bits(ids, seed, "curriculum"), positions_of(len(ids), passes), stages, share),
-        arms=tuple(arms),
+        arms=arms,
         seed=seed,
         by=method,
         passes=passes,
