@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gradatim.flows.job import Job
-from gradatim.schemas.errors import UsageError, nearest
+from gradatim.schemas.errors import DataRefused, GradatimError, UsageError, nearest
 from gradatim.schemas.recipe import dump_recipe
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
+from gradatim.schemas.tables import TABLES
 from gradatim.storage.tables import Dataset
 from gradatim.tasks.core.registry import AREAS, Plugin, plugins
 from gradatim.tasks.ingest.examples import examples_schema, read_options
 from gradatim.tasks.ingest.inspection import Inspection, inspect
+from gradatim.tasks.ingest.mapping import mapped_columns
 from gradatim.tasks.ingest.reading import shard_schema
+from gradatim.tasks.ingest.responses import check_responses
 from gradatim.tasks.ingest.sources import shards
 from gradatim.tasks.ingest.suggestion import guess_recipe
 
@@ -22,7 +26,10 @@ METHODS = ("difficulty", "diversity", "split", "pacing", "model", "dataset")
 
 
 def write_recipe(file: str, responses: str | None, output: Path, *, force: bool) -> Summary:
-    """Look at a file and write a recipe for it; raises `UsageError` where the recipe exists already."""
+    """Look at a file and write a recipe for it; what it lacks to run is a warning.
+
+    Raises `UsageError` where the recipe exists already.
+    """
     if output.exists() and not force:
         raise UsageError(
             "there is a recipe already", where=str(output), remedy="--force overwrites it, -o NAME writes another"
@@ -33,6 +40,7 @@ def write_recipe(file: str, responses: str | None, output: Path, *, force: bool)
     recipe = guess_recipe(inspection, None if responses is None else _from(responses, folder), base=folder)
     output.write_text(dump_recipe(recipe), encoding="utf-8")
     seen = f"{inspection.rows_seen:,}{'' if inspection.complete else ' first'} rows"
+    lacking = [_line(error) for error in _problems(Job.load(str(output)), [view.name for view in inspection.columns])]
     guesses = tuple((guess.role, guess.column, guess.reason) for guess in inspection.guesses)
     return Summary(
         step="init",
@@ -43,8 +51,17 @@ def write_recipe(file: str, responses: str | None, output: Path, *, force: bool)
             if (steps := getattr(recipe, section))
         ),
         tables=(SummaryTable("What the columns seem to be", ("role", "column", "why"), guesses),),
-        next=(f"look at {output}", f"gradatim check {output}", f"gradatim run {output}"),
+        warnings=tuple(lacking),
+        next=(f"fill in {output} as the warnings say", f"gradatim check {output}")
+        if lacking
+        else (f"look at {output}", f"gradatim check {output}", f"gradatim run {output}"),
     )
+
+
+def _line(error: GradatimError) -> str:
+    """Say an error in one line."""
+    said = f"{error.where}: {error.what}" if error.where else error.what
+    return "; ".join([said, *([f"expected {error.expected}"] if error.expected else []), *filter(None, [error.remedy])])
 
 
 def _from(path: str, folder: Path) -> str:
@@ -55,6 +72,8 @@ def _from(path: str, folder: Path) -> str:
 def check_recipe(recipe: str, store: str | None, data: str | None) -> Summary:
     """Try a recipe against its data and its store: every method, file and column, and one create-if-absent.
 
+    The responses are looked at as `check_responses` does; whether they match the examples, a run tells.
+
     Raises
     ------
     UsageError, DataRefused
@@ -63,7 +82,7 @@ def check_recipe(recipe: str, store: str | None, data: str | None) -> Summary:
     job = Job.load(recipe, store, data)
     dataset = job.place.open()
     facts = [Fact("dataset", job.recipe.dataset), Fact("store", dataset.store.location, note=_proved(dataset))]
-    examples = job.recipe.examples
+    examples, names = job.recipe.examples, None
     if examples.source is not None:
         found = shards(examples.source, job.place.base, examples.format)
         options = read_options(examples)
@@ -71,12 +90,11 @@ def check_recipe(recipe: str, store: str | None, data: str | None) -> Summary:
         size = sum(shard.size for shard in found)
         facts.append(Fact("files", len(found), note=f"{size / 1e6:,.1f} MB"))
         facts.append(Fact("columns", ", ".join(schema.names)))
-        _check_columns(job, schema.names)
+        names = schema.names
+    for problem in _problems(job, names):
+        raise problem
     if job.recipe.responses is not None:
-        from gradatim.tasks.ingest.sources import source_files
-
-        count = len(source_files(job.recipe.responses.source, job.place.base, None))
-        facts.append(Fact("response files", count))
+        facts.append(Fact("responses", job.recipe.responses.source, note="columns and scores looked at"))
     steps = [*job.difficulty, *job.diversity, *job.splits, *([job.pacing] if job.pacing else [])]
     rows = tuple((method.area, method.name, method.plugin.name, method.plugin.maturity) for method in steps)
     return Summary(
@@ -88,23 +106,45 @@ def check_recipe(recipe: str, store: str | None, data: str | None) -> Summary:
     )
 
 
-def _check_columns(job: Job, names: list[str]) -> None:
-    from gradatim.schemas.tables import TABLES
-
-    known = {*TABLES["examples"].schema.names, *names}
-    for method in (*job.difficulty, *job.diversity, *job.splits):
+def _problems(job: Job, names: Sequence[str] | None) -> Iterator[GradatimError]:
+    """Find what would stop a run, given the columns of the source (None: a procedural data set, which has its own)."""
+    responses = job.recipe.responses
+    contract = TABLES["examples"].schema.names
+    mapped = set(contract) if names is None else set(mapped_columns(job.recipe.examples, list(names)))
+    methods = [*job.difficulty, *job.diversity, *job.splits]
+    for method in methods:
         for need in method.needs():
             table, column = need.split(".", 1)
-            if table == "examples" and column not in known:
-                raise UsageError(
-                    f"there is no column {column!r}{nearest(column, known)}",
-                    where=f"{method.where}.{method.plugin.name}",
-                    expected="one of " + ", ".join([*names, *TABLES["examples"].schema.names]),
-                )
-            if table == "responses" and job.recipe.responses is None:
-                raise UsageError(
+            where = f"{method.where}.{method.plugin.name}"
+            text = column.removeprefix("length_")
+            if table == "responses" and responses is None:
+                yield UsageError(
                     f"{method.plugin.name} needs responses", where=method.where, remedy="add a section 'responses'"
                 )
+            elif table == "examples" and names is not None and column not in {*contract, *names}:
+                yield UsageError(
+                    f"there is no column {column!r}{nearest(column, {*contract, *names})}",
+                    where=where,
+                    expected="one of " + ", ".join([*names, *contract]),
+                )
+            elif table == "examples" and text in ("input", "output") and text not in mapped:
+                yield UsageError(
+                    f"{method.plugin.name} needs {text}, which no column fills",
+                    where=where,
+                    remedy=f"name its column: examples: {{{text}: COLUMN}}",
+                )
+    if not job.difficulty and responses is None and "input" not in mapped:
+        yield UsageError(
+            "nothing says how hard a row is: no input, no level, no responses",
+            where=f"{job.file}: difficulty",
+            remedy="name the column of the text (examples: {input: COLUMN}), "
+            "or a column that says it (difficulty: [{column: {column: COLUMN}}])",
+        )
+    if responses is not None:
+        try:
+            check_responses(responses, base=job.place.base, inputs="input" in mapped)
+        except (UsageError, DataRefused) as error:
+            yield error
 
 
 def _proved(dataset: Dataset) -> str:

@@ -23,7 +23,7 @@ from gradatim.tasks.ingest.arrow_types import json_text
 from gradatim.tasks.ingest.read_jsonl import json_objects
 from gradatim.tasks.ingest.reading import Reject, rejects_table
 from gradatim.tasks.ingest.settle import Responded, settle
-from gradatim.tasks.ingest.sources import ENDINGS, Shard, file_hash, source_files, source_uri
+from gradatim.tasks.ingest.sources import ENDINGS, Shard, file_hash, source_files, source_uri, utf8_chunks
 
 SAMPLES = re.compile(r"^samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl(\.gz)?$")
 
@@ -89,24 +89,8 @@ def read_lm_eval(
     DataRefused
         Fewer responses joined than asked.
     """
-    join = join or "doc.id"
-    if join != "input" and not re.fullmatch(r"doc(\.[^.]+)+", join):
-        reason = " is the document's position, which says nothing about which example it is" if join == "doc_id" else ""
-        raise UsageError(
-            f"found {join!r}{reason}", where="responses.join", expected="a field of the document (doc.id), or input"
-        )
-    if join == "input" and (examples is None or "input" not in examples.columns):
-        raise UsageError(
-            "to join by input needs the examples", where="responses.join", expected="join: doc.id, or examples"
-        )
-    files = [f for f in source_files(source, base, {".jsonl": ENDINGS[".jsonl"]}) if SAMPLES.match(f.name)]
-    if not files:
-        raise UsageError(
-            "there are no sample logs here",
-            where=str(source),
-            expected="files samples_<task>_<time>.jsonl, below a folder a model",
-            remedy="lm_eval … --log_samples --output_path FOLDER",
-        )
+    join = _join_field(join, examples is not None and "input" in examples.columns)
+    files = sample_files(source, base)
     filter, metric = _choose(files, base, filter, metric)
     texts = None
     if join == "input" and examples is not None:
@@ -116,6 +100,71 @@ def read_lm_eval(
         _name_by_input(logs, texts, str(source))
     rejects = pl.concat([pl.DataFrame(pl.from_arrow(rejects_table(log.shard.uri, log.rejects))) for log in logs])
     return settle(pl.concat(map(_frame, enumerate(logs))), rejects, examples, joined, where=str(source))
+
+
+def check_lm_eval(
+    source: str | Path,
+    *,
+    metric: str | None = None,
+    filter: str | None = None,
+    join: str | None = None,
+    base: str | Path = ".",
+    inputs: bool = True,
+) -> None:
+    """Try what `read_lm_eval` would read: filter and metric over all lines, the join's field in a line of each file.
+
+    `inputs` says whether the examples have an input to join by. Raises `UsageError` as `read_lm_eval`.
+    """
+    join = _join_field(join, inputs)
+    files = sample_files(source, base)
+    filter, _ = _choose(files, base, filter, metric)
+    for path in files if join != "input" else ():
+        document = next((o.get("doc") for o in _objects(path, base) if str(o.get("filter", "none")) == filter), None)
+        if isinstance(document, dict) and _field(document, join.split(".")[1:]) is None:
+            names = sorted(f"doc.{key}" for key in document)
+            raise UsageError(
+                f"the document has no field {join!r}{nearest(join, names)}",
+                where=f"responses.join: {source_uri(path, base)}",
+                expected="one of " + ", ".join([*names[:50], "input"]),
+                remedy="name the field that holds the example's id: join: doc.FIELD",
+            )
+
+
+def count_responses(source: str | Path, base: str | Path = ".") -> tuple[int, int]:
+    """Count lines a filter and folders of models, without parsing more than the first file; raises `UsageError`."""
+    files = sample_files(source, base)
+    filters, _ = filters_and_metrics(files[:1], base)
+    lines = sum(chunk.count(b"\n") for f in files for chunk in utf8_chunks(f, "utf-8", f.name, check=False))
+    return lines // max(1, len(filters)), len({f.parent for f in files})
+
+
+def sample_files(source: str | Path, base: str | Path) -> list[Path]:
+    """List the sample logs of a source, sorted; raises `UsageError` where there is none."""
+    files = [f for f in source_files(source, base, {".jsonl": ENDINGS[".jsonl"]}) if SAMPLES.match(f.name)]
+    if not files:
+        raise UsageError(
+            "there are no sample logs here",
+            where=str(source),
+            expected="files samples_<task>_<time>.jsonl, below a folder a model",
+            remedy="lm_eval … --log_samples --output_path FOLDER",
+        )
+    return files
+
+
+def _join_field(join: str | None, inputs: bool) -> str:
+    join = join or "doc.id"
+    if join != "input" and not re.fullmatch(r"doc(\.[^.]+)+", join):
+        reason = " is the document's position, which says nothing about which example it is" if join == "doc_id" else ""
+        raise UsageError(
+            f"found {join!r}{reason}", where="responses.join", expected="a field of the document (doc.id), or input"
+        )
+    if join == "input" and not inputs:
+        raise UsageError(
+            "to join by input needs the examples' input",
+            where="responses.join",
+            expected="join: doc.id, or examples with an input",
+        )
+    return join
 
 
 def _by_time(path: Path) -> tuple[str, str]:

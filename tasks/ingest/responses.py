@@ -13,7 +13,7 @@ from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.recipe import Responses
 from gradatim.tasks.ingest.arrow_types import text
 from gradatim.tasks.ingest.columns import created_at
-from gradatim.tasks.ingest.lm_eval import read_lm_eval
+from gradatim.tasks.ingest.lm_eval import check_lm_eval, read_lm_eval
 from gradatim.tasks.ingest.reading import ReadOptions, read_shard, rejects_table, shard_schema, source_schema
 from gradatim.tasks.ingest.settle import Responded, settle
 from gradatim.tasks.ingest.sources import shards
@@ -74,6 +74,37 @@ def read_responses(
             cells = frame.with_columns(source_row=rows * width + frame["cell"], source_uri=pl.lit(shard.uri))
             frames.append(cells.drop("place", "cell"))
     return settle(pl.concat(frames), pl.concat(rejects), examples, joined, where=responses.source)
+
+
+def check_responses(responses: Responses, *, base: str | Path = ".", inputs: bool = True) -> None:
+    """Try what `read_responses` would read: the columns of all files and the beginning of the first; lm-eval: all logs.
+
+    Parameters
+    ----------
+    responses : Responses
+    base : str or Path
+    inputs : bool
+        Whether the examples have an input, for ``join: input``.
+
+    Raises
+    ------
+    UsageError, DataRefused
+        As `read_responses`, but for the join with the examples.
+    """
+    if responses.format == "lm-eval":
+        asked = {key: getattr(responses, key) for key in ("metric", "filter", "join")}
+        return check_lm_eval(responses.source, base=base, inputs=inputs, **asked)
+    found = shards(responses.source, base, responses.format)
+    options = ReadOptions(text_columns=frozenset({responses.respondent, responses.example}))
+    schema = source_schema({shard.uri: shard_schema(shard, options) for shard in found})
+    wide = _wide(responses, schema)
+    options = ReadOptions(text_columns=options.text_columns, schema=schema)
+    batch = next((b for shard in found for b in read_shard(shard, options) if len(b.rows)), None)
+    if batch is None:
+        raise DataRefused("there is no response in the whole source", where=responses.source)
+    cells = _long(batch.table, responses, wide)
+    cells = cells.with_columns(source_row=pl.col("place").cast(pl.Int64), source_uri=pl.lit("")).drop("place", "cell")
+    settle(cells, pl.DataFrame(pl.from_arrow(rejects_table("", batch.rejects))), None, 0.0, where=responses.source)
 
 
 def _wide(responses: Responses, schema: pa.Schema) -> str | None:
