@@ -16,6 +16,7 @@ from gradatim.tasks.core.registry import Cost, Plugin, get
 from gradatim.tasks.core.step import Method, held
 from gradatim.tasks.difficulty import task as difficulty_tasks
 from gradatim.tasks.diversity import task as diversity_tasks
+from gradatim.tasks.ingest.lm_eval import count_responses
 from gradatim.tasks.ingest.sources import Shard, shards, utf8_chunks
 from gradatim.tasks.splits import task as split_tasks
 
@@ -79,7 +80,10 @@ def _steps(job: Job, dataset: Dataset, rows: int, width: int) -> list[Planned]:
     found = [Planned("ingest", "stands" if known else "new", rows, total)]
     respondents = 0
     if job.recipe.responses is not None:
-        answers, respondents = _responses(job, dataset, versions)
+        if "responses" in versions and "respondents" in versions:
+            answers, respondents = dataset.version("responses").rows, dataset.version("respondents").rows
+        else:
+            answers, respondents = plan_responses(job)
         state = "stands" if "responses" in versions and known else "new"
         found.append(Planned("responses", state, answers, _published(Cost(answers * 2e-6, answers * 300.0), answers)))
 
@@ -172,14 +176,12 @@ def _density(shard: Shard) -> tuple[float, int]:
     return lines / max(shard.size if whole else len(start) * packed, 1), columns
 
 
-def _responses(job: Job, dataset: Dataset, versions: dict[str, int]) -> tuple[int, int]:
-    """Return (responses, respondents): known where they stand, else guessed from the files."""
-    if "responses" in versions and "respondents" in versions:
-        return dataset.version("responses").rows, dataset.version("respondents").rows
+def plan_responses(job: Job) -> tuple[int, int]:
+    """Estimate (responses, respondents) from the files: lines of sample logs are counted, those of tables guessed."""
     source = job.recipe.responses
     assert source is not None
     if source.format == "lm-eval":
-        return 10_000, 10
+        return count_responses(source.source, job.place.base)
     found = shards(source.source, job.place.base, source.format)
     rows = sum(_rows(s)[0] if s.format == "parquet" else int(s.size * _density(s)[0]) for s in found)
     return rows, max(1, rows // max(_size(job)[0], 1))
