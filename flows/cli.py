@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 import traceback
@@ -91,7 +92,32 @@ def emit(summary: Summary, as_json: bool) -> None:
 
 
 def _print_json(data: Any) -> None:
-    print(json.dumps(data, ensure_ascii=False, indent=2, default=str))
+    print(json.dumps(_finite(data), ensure_ascii=False, indent=2, default=str, allow_nan=False))
+
+
+def _finite(data: Any) -> Any:
+    """Put null for NaN and infinities, which JSON has no word for."""
+    if isinstance(data, float):
+        return data if math.isfinite(data) else None
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    return [_finite(value) for value in data] if isinstance(data, list | tuple) else data
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(version("gradatim"))
+        raise typer.Exit
+
+
+@app.callback()
+def _first(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None: ...
 
 
 # --- from a file to a recipe

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,11 @@ from pathlib import Path
 import pytest
 from small_recipe import items, write_jsonl
 
+import gradatim
 from gradatim.flows import cli
+from gradatim.flows.job import Job
+from gradatim.flows.plan import plan_responses
+from gradatim.schemas.summary import Fact, Summary
 
 COMMANDS = (
     *("init", "check", "plan", "run", "curate", "methods", "log", "show", "paths", "train", "audit", "evaluate"),
@@ -109,6 +114,120 @@ def test_check_names_a_column_that_is_not_there(type_in: Callable[..., tuple[int
     assert code == 2
     assert "did you mean 'n_steps'" in err
     assert "splits[0].length" in err
+
+
+HEAD = "dataset: x\nexamples: {from: items.jsonl, id: id, input: question}\ndifficulty: [pass_rate]\nsplits: [random]\n"
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("from: answers.jsonl, respondent: who, example: what, score: rigth", "did you mean 'right'"),
+        ("from: answers.jsonl, respondent: who, example: what, score: note", "no usable response"),
+        ("from: answers.jsonl, respondent: who, example: what, score: right, family: kin", "no column 'kin'"),
+        ("from: logs, format: lm-eval", "more than one filter"),
+        ("from: logs, format: lm-eval, filter: strict", "no filter 'strict'"),
+        ("from: logs, format: lm-eval, filter: strict-match, metric: exact", "did you mean 'exact_match'"),
+        ("from: logs, format: lm-eval, filter: strict-match, join: doc.idd", "did you mean 'doc.id'"),
+    ],
+)
+def test_check_looks_into_the_responses(type_in: Callable[..., tuple[int, str, str]], section: str, said: str) -> None:
+    write_jsonl(Path("items.jsonl"), items(0, 30))
+    write_answers()
+    write_logs(Path("logs"))
+    Path("recipe.yaml").write_text(HEAD + "responses: {" + section + "}\n")
+    code, out, err = type_in("check", "recipe.yaml")
+    assert code in (2, 3), out
+    assert said in err
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "from: answers.jsonl, respondent: who, example: what, score: right",
+        "from: wide.csv, respondent: who",
+        "from: logs, format: lm-eval, filter: strict-match",
+        "from: logs, format: lm-eval, filter: flexible-extract, metric: exact_match, join: input",
+    ],
+)
+def test_check_passes_responses_that_can_be_read(type_in: Callable[..., tuple[int, str, str]], section: str) -> None:
+    write_jsonl(Path("items.jsonl"), items(0, 30))
+    write_answers()
+    write_logs(Path("logs"))
+    Path("wide.csv").write_text("who,q0000,q0001\nm1,1,0\nm2,,1\n")
+    Path("recipe.yaml").write_text(HEAD + "responses: {" + section + "}\n")
+    code, out, err = type_in("check", "recipe.yaml")
+    assert (code, err) == (0, "")
+    assert "columns and scores looked at" in out
+
+
+def write_answers() -> None:
+    rows = [{"who": f"m{w}", "what": f"q{i:04d}", "right": i % 2, "note": "good"} for w in range(2) for i in range(30)]
+    write_jsonl(Path("answers.jsonl"), rows)
+
+
+def write_logs(folder: Path, models: int = 3, rows: int = 30) -> None:
+    """Sample logs with two filters."""
+    for model in range(models):
+        lines = [
+            {
+                "doc_id": i,
+                "doc": {"id": row["id"], "question": row["question"]},
+                "filter": name,
+                "metrics": ["exact_match"],
+                "exact_match": float((i + model) % 2),
+            }
+            for name in ("strict-match", "flexible-extract")
+            for i, row in enumerate(items(0, rows))
+        ]
+        write_jsonl(folder / f"m{model}" / "samples_t_2026-01-02T03-04-05.678.jsonl", lines)
+
+
+def test_a_plan_counts_the_lines_and_models_of_sample_logs(type_in: Callable[..., tuple[int, str, str]]) -> None:
+    write_jsonl(Path("items.jsonl"), items(0, 30))
+    write_logs(Path("logs"), models=4, rows=30)
+    Path("recipe.yaml").write_text(HEAD + "responses: {from: logs, format: lm-eval, filter: strict-match}\n")
+    assert plan_responses(Job.load("recipe.yaml")) == (120, 4)
+
+
+@pytest.mark.parametrize(
+    ("file", "answers", "said", "recipe_runs"),
+    [
+        ("a,b\n1.5,1\n2.5,1\n2.5,2\n", "", "no input, no level, no responses", False),
+        ("id,question\nq1,what is this\nq2,what is that\n", "model,item_id\nm,q1\n", "no column 'score'", False),
+        ("id,question\nq1,what is this\nq2,what is that\n", "model,verdict\nm,good\n", "no usable", False),
+        ("id,question\nq1,what is this\nq2,what is that\n", "model,item_id,score\nm,q1,1\n", "", True),
+        ("a,level\n1.5,1\n2.5,1\n2.5,2\n3.5,2\n", "", "", True),
+    ],
+)
+def test_init_says_what_its_recipe_lacks(
+    type_in: Callable[..., tuple[int, str, str]], file: str, answers: str, said: str, recipe_runs: bool
+) -> None:
+    Path("items.csv").write_text(file)
+    Path("answers.csv").write_text(answers)
+    code, out, _ = type_in("init", "items.csv", "--json", *(["--responses", "answers.csv"] if answers else []))
+    assert code == 0
+    found = json.loads(out)
+    assert bool(found["warnings"]) is not recipe_runs
+    assert said in " ".join(found["warnings"])
+    assert ("gradatim run recipe.yaml" in found["next"]) is recipe_runs
+    code, _, err = type_in("check", "recipe.yaml")
+    assert (code == 0) is recipe_runs
+    assert said in err
+
+
+def test_numbers_that_json_lacks_are_null(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.emit(
+        Summary("x", "y", facts=(Fact("a", math.nan), Fact("b", 1.5)), extra={"c": [math.inf, (-math.inf, 2)]}), True
+    )
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert [fact["value"] for fact in found["facts"]] == [None, 1.5]
+    assert found["extra"] == {"c": [None, [None, 2]]}
+
+
+def test_the_version_is_told(type_in: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = type_in("--version")
+    assert (code, out.strip(), err) == (0, gradatim.__version__, "")
 
 
 def test_methods_for_a_file_come_recommended_first(type_in: Callable[..., tuple[int, str, str]]) -> None:
