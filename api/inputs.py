@@ -73,7 +73,7 @@ def _with_index(found: Any) -> Any:
 
 def _from_matrix(found: Any) -> pl.DataFrame:
     if isinstance(found, np.ma.MaskedArray):
-        found = found.astype(np.float64).filled(np.nan)  # what is masked was not attempted
+        found = np.ma.filled(found.astype(np.float64), np.nan)  # what is masked was not attempted
     try:
         matrix = np.asarray(found, dtype=np.float64)
     except (TypeError, ValueError) as error:
