@@ -28,7 +28,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return error.exit_code
     print(f"\n{time.perf_counter() - start:.0f} s in all. Open {found['report']}")
-    print("then try  gradatim log,  gradatim show splits,  gradatim audit curriculum-0")
+    print("then try  .venv/bin/gradatim log,  .venv/bin/gradatim show splits,  .venv/bin/gradatim audit curriculum-0")
     return 0
 
 

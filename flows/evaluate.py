@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 from prefect import flow
 
-from gradatim.flows.curate import run_name
+from gradatim.flows.curate import run_name as flow_run_name
 from gradatim.flows.job import Job
 from gradatim.flows.shown import refusal_shown, show, write_report
+from gradatim.flows.train import ordered_versions
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.recipe import Evaluate
 from gradatim.storage.tables import Dataset
 from gradatim.tasks.evaluation import task as evaluation_tasks
+from gradatim.tasks.training.task import Order, run_name
 
 
-@flow(name="evaluate", flow_run_name=run_name, validate_parameters=False)
+@flow(name="evaluate", flow_run_name=flow_run_name, validate_parameters=False)
 @refusal_shown
 def evaluate(recipe: str, store: str | None = None, data: str | None = None) -> dict[str, Any]:
-    """Evaluate the newest run of every arm and seed that the recipe trains.
+    """Evaluate the runs of the recipe's arms and seeds on the very split that they were trained on.
 
     Parameters
     ----------
@@ -34,23 +37,27 @@ def evaluate(recipe: str, store: str | None = None, data: str | None = None) -> 
     """
     job = Job.load(recipe, store, data)
     dataset = job.place.open()
-    versions = {table: dataset.version(table).number for table in dataset.tables()}
-    if "predictions" not in versions:
-        raise UsageError("nothing has been trained yet", where=job.file, remedy=f"gradatim train {recipe}")
+    versions = ordered_versions(job, dataset)
+    runs, missing = _runs(job, dataset, versions)
+    versions["predictions"] = dataset.version("predictions").number
+    if "responses" in dataset.tables():
+        versions["respondents"] = dataset.version("respondents").number
     fold = job.recipe.curriculum.fold if job.recipe.curriculum else 0
     results = evaluation_tasks.run(
         job.place,
         job.recipe.evaluate or Evaluate(),
-        _runs(job, dataset),
+        runs,
         job.evaluated_split,
         fold,
         job.evaluated_difficulty,
         versions,
     )
-    for result in results:
-        versions |= result.versions
-        show(result.summary)
     told = [result.summary for result in results]
+    if missing:
+        told[-1] = replace(told[-1], warnings=(*told[-1].warnings, f"not trained: {', '.join(missing)}"))
+    for summary in told:
+        show(summary)
+    versions |= results[-1].versions
     report = write_report(job, told)
     return {
         "tables": versions,
@@ -60,15 +67,32 @@ def evaluate(recipe: str, store: str | None = None, data: str | None = None) -> 
     }
 
 
-def _runs(job: Job, dataset: Dataset) -> dict[str, list[str]]:
-    """Find the newest run of each arm and seed: parts of the table `runs` are listed in order of publication."""
-    finished = dataset.scan("runs").filter(pl.col("state") == "finished").select("run_id", "config").collect()
-    newest: dict[tuple[str, int], str] = {}
-    for run_id, config in finished.iter_rows():
-        train = json.loads(config)["train"]
-        newest[train["arms"][0], train["seeds"][0]] = run_id
-    seeds = job.recipe.train.seeds if job.recipe.train else [0]
-    runs = {arm: [newest[arm, seed] for seed in seeds if (arm, seed) in newest] for arm in job.arms}
-    if not any(runs.values()):
-        raise UsageError("no arm of the recipe has been trained", where=job.file, remedy=f"gradatim train {job.file}")
-    return {arm: ids for arm, ids in runs.items() if ids}
+def _runs(job: Job, dataset: Dataset, versions: Mapping[str, int]) -> tuple[dict[str, list[str]], list[str]]:
+    """Find the finished runs of this very recipe, split and order; and those that are missing.
+
+    A run's name says all that it was made from, so that a run on another version of the split is never taken for one.
+    """
+    train, curriculum = job.recipe.train, job.recipe.curriculum
+    if train is None or curriculum is None:
+        raise UsageError("the recipe trains nothing", where=job.file, remedy="add a section 'train'")
+    finished: set[str] = set()
+    if dataset.log("runs").latest() is not None:
+        finished = set(dataset.scan("runs").filter(pl.col("state") == "finished").collect()["run_id"])
+    runs: dict[str, list[str]] = {}
+    missing = []
+    for arm in job.arms:
+        order = Order(arm, job.trained_split, curriculum.fold, versions)
+        for seed in train.seeds:
+            name = run_name(dataset, train, order, seed)
+            if name in finished:
+                runs.setdefault(arm, []).append(name)
+            else:
+                missing.append(f"{arm} seed {seed}")
+    if not runs:
+        raise UsageError(
+            "no arm has been trained on the newest order of this recipe",
+            where=job.file,
+            expected=f"one of the runs {', '.join(missing)}",
+            remedy=f"gradatim train {job.file}",
+        )
+    return runs, missing

@@ -11,9 +11,8 @@ from gradatim.flows.job import Job
 from gradatim.flows.shown import refusal_shown, show, write_report
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.summary import Summary
+from gradatim.storage.tables import Dataset
 from gradatim.tasks.training import task as training_tasks
-
-NEEDED = ("examples", "splits", "curriculum")
 
 
 @flow(name="train", flow_run_name=run_name, validate_parameters=False)
@@ -25,7 +24,9 @@ def train(
     data: str | None = None,
     ranks: int | None = None,
 ) -> dict[str, Any]:
-    """Train every arm and seed of a recipe on the newest versions of its tables.
+    """Train every arm and seed of a recipe on its newest curriculum, and on what that one was made from.
+
+    Where the recipe releases its tables, this is the curriculum of the newest release; else the newest draft.
 
     Parameters
     ----------
@@ -49,26 +50,31 @@ def train(
             f"there is no arm {arm!r}{nearest(arm, job.arms)}", where="--arm", expected=", ".join(job.arms)
         )
     dataset = job.place.open()
-    versions = {}
-    for table in NEEDED:
-        latest = dataset.log(table).latest()
-        if latest is None:
-            raise UsageError(
-                f"the table {table!r} has no version yet",
-                where=dataset.store.location,
-                remedy=f"gradatim curate {recipe}",
-            )
-        versions[table] = latest.number
+    versions = ordered_versions(job, dataset)
     told: list[Summary] = []
     runs: dict[str, list[str]] = {}
     for one in [arm] if arm is not None else job.arms:
+        order = training_tasks.Order(one, job.trained_split, job.recipe.curriculum.fold, versions)
         for seed in job.recipe.train.seeds:
-            result = training_tasks.run(
-                job.place, job.recipe.train, one, seed, job.trained_split, job.recipe.curriculum.fold, versions, ranks
-            )
-            versions |= result.versions
+            result = training_tasks.run(job.place, job.recipe.train, order, seed, ranks)
             told.append(result.summary)
             show(result.summary)
-            runs.setdefault(one, []).append(str(result.summary.facts[0].value) if result.summary.facts else "")
+            runs.setdefault(one, []).append(training_tasks.run_name(dataset, job.recipe.train, order, seed))
+            versions = {**versions, **result.versions}
     report = write_report(job, told)
     return {"tables": versions, "runs": runs, "report": report, "summaries": [one.to_dict() for one in told]}
+
+
+def ordered_versions(job: Job, dataset: Dataset) -> dict[str, int]:
+    """Return the version of the curriculum that counts and of the tables that it was made from.
+
+    The newest versions of single tables may not belong together: a run that was refused half-way leaves some behind.
+    """
+    if dataset.log("curriculum").latest() is None:
+        raise UsageError(
+            "there is no curriculum yet", where=dataset.store.location, remedy=f"gradatim curate {job.file}"
+        )
+    released = job.recipe.release and dataset.latest_release() is not None
+    curriculum = dataset.version("curriculum@current" if released else "curriculum")
+    parents = dict(parent.split("@") for parent in curriculum.metadata["parents"])
+    return {"curriculum": curriculum.number, **{table: int(number) for table, number in parents.items()}}

@@ -119,7 +119,10 @@ class Examples(_Section):
     created_at: str | None = Field(None, description="column with the time at which a row came into being")
     unit: Literal["characters", "words"] = Field("words", description="unit of length_input and length_output")
     encoding: str = Field("utf-8", description="encoding of text files")
-    renamed: dict[str, str] = Field(default_factory=dict, description="columns that got a new name since: {new: old}")
+    renamed: dict[str, str] = Field(
+        default_factory=dict,
+        description="columns that got a new name since: {new: old}; the table and later sections keep the old one",
+    )
     dropped: Columns = Field(default_factory=list, description="columns of earlier versions that come no more")
     on_conflict: Literal["first", "last", "reject"] = Field(
         "reject", description="which row stays when one id comes with two contents; reject drops all of them"

@@ -33,9 +33,15 @@ def estimate(place: Place, method: Method, versions: Mapping[str, int], *, abili
     dataset = place.open()
     made, parents = named(dataset, place, method, versions)
     summary = kept_summary(dataset, made)
-    if summary is None or not held(dataset, "difficulty", made, method.name):
+    standing = held(dataset, "difficulty", made, method.name)
+    if abilities:
+        standing = standing and held(dataset, "respondents", made, "")
+    if summary is None or not standing:
         found = _run(dataset, place, method, versions)
-        summary = replace(found.summary(), step=f"difficulty {method.name}")
+        told = found.summary()
+        # the step's name says the method already
+        headline = told.headline.removeprefix(f"{method.plugin.name} ")
+        summary = replace(told, step=f"difficulty {method.name}", headline=headline)
         publish_group(dataset, place, "difficulty", method.name, made, found.table, parents)
         if found.item_parameters is not None:
             publish_group(dataset, place, "item_parameters", method.name, made, found.item_parameters, parents)

@@ -182,7 +182,12 @@ def publish_examples(
     if examples.input is None and examples.generate is None:
         expectations = expectations.severities(input_not_null="warn")
     changes = Changes(examples.renamed, tuple(examples.dropped))
-    published = dataset.publish("examples", wanted, suite=expectations, metadata=place.metadata(), changes=changes)
+    try:
+        published = dataset.publish("examples", wanted, suite=expectations, metadata=place.metadata(), changes=changes)
+    except DataRefused as error:
+        if "output_not_empty" in error.what:
+            error.remedy += "; or allow a share of empty outputs: checks: {output_not_empty: 1%}"
+        raise
 
     current = pl.concat([_kept(k, drop) for k, drop in zip(keys, resolution.drop, strict=True)])
     seen = compare_versions(

@@ -146,9 +146,10 @@ class Split:
         )
         facts = [Fact("axis", self.axis), Fact("kept together", ", ".join(self.together) or "nothing")]
         if self.frozen:
-            names = ("frozen", "left", "held", "moved", "joined", "excluded")
-            total = {name: sum(getattr(one, name) for one in self.frozen) for name in names}
-            facts += [Fact(f"released test rows: {name}", number) for name, number in total.items()]
+            names = ("left", "held", "moved", "joined", "excluded")
+            total = {name: sum(getattr(one, name) for one in self.frozen) for name in ("frozen", *names)}
+            note = ", ".join(f"{total[name]:,} {name}" for name in names)
+            facts.append(Fact("released test rows", total["frozen"], note=note))
         return Summary(
             step=f"split {self.strategy}",
             headline=headline,

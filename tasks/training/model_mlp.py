@@ -27,7 +27,7 @@ class MlpConfig(Config):
     hidden: int = Field(256, ge=1, le=65_536, description="width")
     layers: int = Field(2, ge=1, le=64, description="hidden layers")
     embedding: int = Field(64, ge=1, le=4096, description="width of each category's embedding")
-    dropout: float = Field(0.0, ge=0, lt=1)
+    dropout: float = Field(0.0, ge=0, lt=1, description="share of hidden units left out while training")
 
 
 def _texts(column: pa.ChunkedArray) -> pa.Array:

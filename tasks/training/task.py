@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 from prefect import task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
+from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.hashing import value_hash
 from gradatim.schemas.recipe import Train
 from gradatim.schemas.summary import Fact, Summary
@@ -26,47 +28,52 @@ EVALUATED = ("validation", "validation_ood", "test", "test_ood")
 TABLES = ("runs", "dynamics", "predictions")
 
 
-def run_name(train: Train, arm: str, seed: int, inputs: list[str]) -> str:
-    """Name a run by arm, seed and eight digits of all that it is made from."""
-    section = train.model_dump(mode="json", exclude={"arms", "seeds", "launcher"})
-    return f"{arm}-{seed}-{value_hash([section, *inputs])[:8]}"
+@dataclass(frozen=True)
+class Order:
+    """What a run trains on: one arm of a curriculum over the train rows of one split and fold, at fixed versions."""
+
+    arm: str
+    split: str
+    fold: int
+    versions: Mapping[str, int]
+
+    def reference(self, table: str) -> str:
+        """Name a table at its version."""
+        return f"{table}@{self.versions[table]}"
 
 
-@task(name="train", task_run_name="train {arm} seed {seed}", **RETRIES)
-def run(
-    place: Place,
-    train: Train,
-    arm: str,
-    seed: int,
-    split: str,
-    fold: int,
-    versions: Mapping[str, int],
-    ranks: int | None = None,
-) -> StepResult:
+def run_name(dataset: Dataset, train: Train, order: Order, seed: int) -> str:
+    """Name a run by arm, seed and eight digits of all that it is made from: settings, examples, split and order."""
+    section = _settings(train, order.arm, seed).model_dump(mode="json", exclude={"launcher"})
+    rows = [p.content_hash for p in dataset.parts(order.reference("splits")) if p.group == order.split]
+    positions = [p.content_hash for p in dataset.parts(order.reference("curriculum")) if p.group == order.arm]
+    inputs = [dataset.content_hash(order.reference("examples")), order.split, str(order.fold)]
+    return f"{order.arm}-{seed}-{value_hash([section, *inputs, *sorted(rows), *sorted(positions)])[:8]}"
+
+
+@task(name="train", task_run_name="train {order.arm} seed {seed}", **RETRIES)
+def run(place: Place, train: Train, order: Order, seed: int, ranks: int | None = None) -> StepResult:
     """Train one arm with one seed in exactly its order, and publish what came of it.
 
     An interrupted run goes on at its last checkpoint, on `ranks` workers if given; a finished one is not trained again.
     """
-    train = train.model_copy(update={"arms": [arm], "seeds": [seed]})
     dataset = place.open()
-    references = {table: f"{table}@{versions[table]}" for table in ("examples", "splits", "curriculum")}
-    order = [part for part in dataset.parts(references["curriculum"]) if part.group == arm]
-    inputs = [
-        dataset.content_hash(references["examples"]),
-        split,
-        str(fold),
-        *sorted(part.content_hash for part in order),
-    ]
-    run_id = run_name(train, arm, seed, inputs)
-    prepared = _prepare(dataset, place, train, arm, seed, split, fold, versions, run_id)
+    run_id = run_name(dataset, train, order, seed)
+    prepared = _prepare(dataset, place, _settings(train, order.arm, seed), order, seed, run_id)
     outcome = train_run(prepared, _reporter(run_id), ranks=ranks)
     if outcome.state == "printed":
         headline = f"{run_id}: start it with   {outcome.command}"
-        return StepResult(Summary(step=f"train {arm}", headline=headline, next=(outcome.command,)), current(dataset))
+        return StepResult(Summary(f"train {order.arm}", headline, next=(outcome.command,)), current(dataset))
     made = value_hash([run_id, outcome.figures["chain"], outcome.figures["manifest"]])
     if not held(dataset, "predictions", made, run_id):
-        _publish(dataset, place, outcome, made, run_id, list(references.values()))
-    return StepResult(_summary(outcome, arm, seed, run_id), current(dataset))
+        parents = [order.reference(table) for table in ("examples", "splits", "curriculum")]
+        _publish(dataset, place, outcome, made, run_id, parents)
+    return StepResult(_summary(outcome, order.arm, seed, run_id), current(dataset))
+
+
+def _settings(train: Train, arm: str, seed: int) -> Train:
+    """Reduce the section to this run: other arms and seeds do not matter to it."""
+    return train.model_copy(update={"arms": [arm], "seeds": [seed]})
 
 
 def run_folder(dataset: Dataset, run_id: str) -> Path:
@@ -76,40 +83,45 @@ def run_folder(dataset: Dataset, run_id: str) -> Path:
     return Path.cwd() / "gradatim-runs" / dataset.name / run_id
 
 
-def _prepare(
-    dataset: Dataset,
-    place: Place,
-    train: Train,
-    arm: str,
-    seed: int,
-    split: str,
-    fold: int,
-    versions: Mapping[str, int],
-    run_id: str,
-) -> Run:
-    mine = (pl.col("arm") == arm) & (pl.col("seed") == place.seed)
-    order = dataset.scan("curriculum", versions["curriculum"]).filter(mine)
-    rows = dataset.scan("splits", versions["splits"]).filter(
-        (pl.col("strategy") == split) & (pl.col("seed") == place.seed) & (pl.col("fold") == fold)
+def _prepare(dataset: Dataset, place: Place, train: Train, order: Order, seed: int, run_id: str) -> Run:
+    mine = (pl.col("arm") == order.arm) & (pl.col("seed") == place.seed)
+    positions = dataset.scan("curriculum", order.versions["curriculum"]).filter(mine)
+    rows = dataset.scan("splits", order.versions["splits"]).filter(
+        (pl.col("strategy") == order.split) & (pl.col("seed") == place.seed) & (pl.col("fold") == order.fold)
     )
+    _only_train_rows(positions, rows, order)
     tested = rows.filter(pl.col("split").is_in(EVALUATED)).select("split", "example_id").sort("example_id").collect()
     evaluate = {
         name: ids["example_id"].to_list() for (name,), ids in tested.partition_by("split", as_dict=True).items()
     }
     columns = list(dict.fromkeys(["example_id", *models.columns(train.model)]))
-    require_columns(dataset, f"examples@{versions['examples']}", columns, where="train.model")
+    require_columns(dataset, order.reference("examples"), columns, where="train.model")
     used = rows.filter(pl.col("split") != "excluded").select("example_id")
+    examples = dataset.scan("examples", order.versions["examples"]).select(columns)
     folder = run_folder(dataset, run_id)
     return prepare(
         folder,
         train=train,
-        examples=dataset.scan("examples", versions["examples"]).select(columns).join(used, on="example_id", how="semi"),
-        order=order.select("position", "example_id", "weight").collect(),
+        examples=examples.join(used, on="example_id", how="semi"),
+        order=positions.select("position", "example_id", "weight").collect(),
         evaluate=evaluate,
         seed=seed,
         cache_dir=folder.parent / "cache",
         run_id=run_id,
     )
+
+
+def _only_train_rows(positions: pl.LazyFrame, rows: pl.LazyFrame, order: Order) -> None:
+    """Refuse an order with a row that its split does not train on: no number after it could be believed."""
+    train = rows.filter(pl.col("split") == "train").select("example_id")
+    strays = positions.select("example_id").unique().join(train, on="example_id", how="anti").collect()["example_id"]
+    if len(strays):
+        raise DataRefused(
+            f"{len(strays):,} rows of the order are not train rows of the split, e.g. {strays.sort()[0]!r}",
+            where=f"{order.reference('curriculum')}, {order.reference('splits')}: {order.split} fold {order.fold}",
+            expected="train rows only",
+            remedy="gradatim curate RECIPE makes the order of the newest split",
+        )
 
 
 def _reporter(run_id: str) -> Callable[[Progress], None]:

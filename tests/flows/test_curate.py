@@ -125,6 +125,7 @@ def test_an_empty_output_refuses_the_version_and_the_former_one_stays(small: Cal
     with pytest.raises(DataRefused, match="output_not_empty") as error:
         run(recipe)
     assert error.value.exit_code == 3
+    assert "checks: {output_not_empty: 1%}" in str(error.value)
     assert store.version("examples").number == before.number
     quarantine = next(iter((recipe.parent / "store" / "small" / "_quarantine" / "examples").iterdir()))
     assert str(quarantine) in str(error.value)
@@ -208,3 +209,29 @@ def test_a_renamed_column_is_refused_until_the_recipe_says_so(small: Callable[..
     recipe.write_text(text.replace("  domain: grade\n", f"  domain: grade\n  {line}\n"))
     run(recipe)
     assert dataset(recipe).scan("examples").select("kind").collect()["kind"].null_count() == 0
+
+
+def test_two_splits_and_two_difficulties_live_through_rows_that_come_change_and_go(small: Callable[..., Path]) -> None:
+    recipe = small(RECIPE.replace("splits:\n", "splits:\n  - random\n"))
+    run(recipe, release=True)
+    rows = items(0, 190)
+    rows[3]["answer"] = "another"
+    write_jsonl(recipe.parent / "items" / "part-0.jsonl", rows)
+    write_jsonl(recipe.parent / "items" / "part-2.jsonl", items(400, 450))
+    recipe.write_text(recipe.read_text() + "checks: {joined: 90%}\n")  # responses to the ten rows that went
+    result = run(recipe, release=True)
+    counts = {fact["name"]: fact["value"] for fact in result["summaries"][0]["facts"]}
+    assert (counts["new"], counts["changed"], counts["vanished"]) == (50, 1, 10)
+    store = dataset(recipe)
+    ids = set(store.scan("examples").select("example_id").collect()["example_id"])
+    for strategy in ("random", "length"):
+        assert set(store.scan("splits").filter(pl.col("strategy") == strategy).collect()["example_id"]) == ids
+    assert set(store.scan("difficulty").filter(pl.col("method") == "length").collect()["example_id"]) == ids
+
+
+def test_abilities_stay_when_only_the_reading_of_responses_changes(small: Callable[..., Path]) -> None:
+    recipe = small()
+    run(recipe)
+    recipe.write_text(recipe.read_text() + "checks: {joined: 50%}\n")
+    run(recipe)
+    assert dataset(recipe).scan("respondents").collect()["ability"].null_count() == 0

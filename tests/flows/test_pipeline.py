@@ -70,6 +70,26 @@ def test_a_pipeline_trains_in_order_evaluates_and_is_not_run_twice(tmp_path: Pat
     assert again["claims"] == found["claims"]
     with pytest.raises(UsageError, match="did you mean 'random'"):
         train(str(recipe), arm="randm")
+    # a run on another version of the split is not taken for one of this recipe
+    from gradatim.flows.curate import curate
+    from gradatim.flows.evaluate import evaluate
+
+    recipe.write_text(recipe.read_text().replace("<= 4", ">= 3"))
+    curate(str(recipe))
+    with pytest.raises(UsageError, match="no arm has been trained on the newest order"):
+        evaluate(str(recipe))
+    # a run that is refused after its splits leaves them newer than the order: they are not mixed
+    recipe.write_text(recipe.read_text().replace(">= 3", "<= 4"))
+    curate(str(recipe))
+    recipe.write_text(recipe.read_text().replace("<= 4", "<= 2").replace("{by: length,", "{by: length, fold: 9,"))
+    with pytest.raises(UsageError, match="fold 9"):
+        curate(str(recipe))
+    recipe.write_text(recipe.read_text().replace("fold: 9, ", ""))
+    trained = train(str(recipe))["runs"]["random"][0]
+    answered = store.scan("predictions").filter(pl.col("run_id") == trained).collect()["example_id"]
+    learned = store.scan("dynamics").filter(pl.col("run_id") == trained).collect()["example_id"]
+    assert len(answered)
+    assert not set(answered) & set(learned)
     recipe.write_text(recipe.read_text().replace("operation_index", "operation_indx"))
     with pytest.raises(UsageError, match="did you mean 'operation_index'"):
         train(str(recipe))

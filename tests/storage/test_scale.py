@@ -31,7 +31,8 @@ def test_two_million_positions_take_no_more_memory_than_two_parts(tmp_path: Path
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     small, large, resident = map(float, done.stdout.split()[-3:])
-    # Arrow's own peak (MiB): a part in work and one in audit, not the 140 MiB that all rows would take
-    assert large < 1.5 * small + 10
+    # Arrow's own peak (MiB) for 3.3 times the rows: a few parts in work and in audit (how many, threads decide), not
+    # the 140 MiB that all rows would take
+    assert large < 2 * small + 10
     assert large < 110
     assert resident < 900
