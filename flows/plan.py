@@ -20,10 +20,17 @@ from gradatim.tasks.ingest.lm_eval import count_responses
 from gradatim.tasks.ingest.sources import Shard, shards, utf8_chunks
 from gradatim.tasks.splits import task as split_tasks
 
-ENGINE = Cost(seconds=20.0, bytes=450e6)
-"""Prefect's ephemeral server, imports, and the process itself."""
+ENGINE = Cost(seconds=18.0, bytes=650e6)
+"""Prefect's ephemeral server, imports, and the process itself; `benchmarks/plan.py` holds these numbers to account."""
 PUBLISH = Cost(seconds=3.5e-6, bytes=350.0)
 """To write, hash, audit and commit one row of a table of a few columns."""
+CONTRACT = 20
+"""Columns that the table `examples` has beside the user's."""
+CONTROLS = Cost(seconds=25e-6, bytes=600.0)
+"""To draw a split's controls and certify it, an example; and `CERTIFY` seconds however few there are."""
+CERTIFY = 2.0
+RESPONSE = {"lm-eval": 3e-5, "jsonl": 1e-5}
+"""Seconds to read and settle a response, by format; 5e-6 for others."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ def _steps(job: Job, dataset: Dataset, rows: int, width: int) -> list[Planned]:
     versions = latest if known else {}
     source = job.generator.plugin if job.generator else _reader(job)
     cost = source.cost(rows, width)
-    total = Cost(cost.seconds + PUBLISH.seconds * rows * max(width, 5) / 5, cost.bytes + PUBLISH.bytes * rows)
+    total = Cost(cost.seconds + PUBLISH.seconds * rows * (CONTRACT + width) / 5, cost.bytes + PUBLISH.bytes * rows)
     found = [Planned("ingest", "stands" if known else "new", rows, total)]
     respondents = 0
     if job.recipe.responses is not None:
@@ -85,11 +92,12 @@ def _steps(job: Job, dataset: Dataset, rows: int, width: int) -> list[Planned]:
         else:
             answers, respondents = plan_responses(job)
         state = "stands" if "responses" in versions and known else "new"
-        found.append(Planned("responses", state, answers, _published(Cost(answers * 2e-6, answers * 300.0), answers)))
+        found.append(Planned("responses", state, answers, _published(_read(job, answers), answers)))
 
-    def add(name: str, method: Method, stands: bool, made: int, wide: int) -> None:
-        state = "stands" if stands else "new"
-        found.append(Planned(f"{name} {method.name}", state, made, _published(method.plugin.cost(rows, wide), made)))
+    def add(name: str, method: Method, stands: bool, made: int, wide: int, more: Cost = Cost(0.0, 0.0)) -> None:
+        own = method.plugin.cost(rows, wide)
+        cost = _published(Cost(own.seconds + more.seconds, own.bytes + more.bytes), made)
+        found.append(Planned(f"{name} {method.name}", "stands" if stands else "new", made, cost))
 
     for method in job.difficulty or (default_difficulty(job, versions),):
         stands = bool(versions) and held(
@@ -106,7 +114,7 @@ def _steps(job: Job, dataset: Dataset, rows: int, width: int) -> list[Planned]:
         stands = bool(versions) and held(
             dataset, "splits", split_tasks.named(dataset, job.place, method, matched, versions)[1], method.name
         )
-        add("split", method, stands, 3 * rows, 2)
+        add("split", method, stands, 3 * rows, 2, Cost(CERTIFY + CONTROLS.seconds * rows, CONTROLS.bytes * rows))
     curriculum = job.recipe.curriculum
     if curriculum is not None and job.pacing is not None:
         positions = int(0.8 * rows * curriculum.passes) * len(curriculum.arms)
@@ -125,6 +133,13 @@ def _steps(job: Job, dataset: Dataset, rows: int, width: int) -> list[Planned]:
 
 def _published(cost: Cost, rows: int) -> Cost:
     return Cost(cost.seconds + PUBLISH.seconds * rows, cost.bytes + PUBLISH.bytes * rows)
+
+
+def _read(job: Job, answers: int) -> Cost:
+    source = job.recipe.responses
+    assert source is not None
+    kind = source.format or shards(source.source, job.place.base)[0].format
+    return Cost(answers * RESPONSE.get(kind, 5e-6), answers * 300.0)
 
 
 def _ingested(job: Job, dataset: Dataset) -> bool:

@@ -41,6 +41,7 @@ def serve_recipe(recipe: str, *, cron: str, store: str | None, data: str | None,
     home.mkdir(parents=True, exist_ok=True)
     os.environ["PREFECT_HOME"] = str(home.resolve())
     quiet_prefect(verbose=True)  # what a scheduled run logs belongs in the UI
+    _refuse_wrong(cron)
     server = subprocess.Popen(
         [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
         stdout=None if verbose else subprocess.DEVNULL,
@@ -74,25 +75,31 @@ def _serve(job: Job, recipe: str, cron: str, data: str | None) -> None:
     parameters = {"recipe": str(Path(recipe).resolve()), "store": location, "release": True}
     if data is not None:
         parameters["data"] = str(Path(data).resolve())
-    try:
-        deployment = pipeline.to_deployment(
-            name=job.recipe.dataset,
-            cron=cron,
-            parameters=parameters,
-            tags=["gradatim", job.recipe.dataset],
-            concurrency_limit=1,
-            # a module path: a file path would load the module a second time under another name
-            entrypoint_type=EntrypointType.MODULE_PATH,
-        )
-    except ValueError as error:
-        raise UsageError(
-            f"{cron!r} is no schedule: {error}", where="--cron", expected='cron, e.g. "0 3 * * *"'
-        ) from None
+    deployment = pipeline.to_deployment(
+        name=job.recipe.dataset,
+        cron=cron,
+        parameters=parameters,
+        tags=["gradatim", job.recipe.dataset],
+        concurrency_limit=1,
+        # a module path: a file path would load the module a second time under another name
+        entrypoint_type=EntrypointType.MODULE_PATH,
+    )
     serve(deployment, print_starting_message=False)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def _refuse_wrong(cron: str) -> None:
+    from prefect.client.schemas.schedules import CronSchedule
+
+    try:
+        CronSchedule(cron=cron)
+    except ValueError:
+        raise UsageError(
+            f"{cron!r} is no schedule", where="--cron", expected='cron, e.g. "0 3 * * *" for every night at 3'
+        ) from None
 
 
 def _refuse_taken(port: int) -> None:

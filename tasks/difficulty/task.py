@@ -11,6 +11,7 @@ from prefect import task
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
 from gradatim.storage.publish import Wanted
 from gradatim.storage.tables import Dataset
+from gradatim.tasks.core.format import number
 from gradatim.tasks.core.step import (
     RETRIES,
     Method,
@@ -86,12 +87,10 @@ def settle(place: Place, names: Sequence[str], versions: Mapping[str, int]) -> S
     frame = dataset.scan("difficulty").select("example_id", "method", "value").collect()
     found = agreement(frame)
     rows = tuple(found.iter_rows())
-    known = [float(value) for value in found["spearman"].drop_nulls()]
     return StepResult(
         Summary(
             step="difficulty agreement",
-            headline=f"{len(names)} estimators"
-            + (f", rank correlations {min(known):.2f} to {max(known):.2f}" if known else ""),
+            headline=_agree(len(names), [float(value) for value in found["spearman"].drop_nulls()]),
             facts=(Fact("estimators", ", ".join(names)),),
             tables=(
                 SummaryTable(
@@ -106,6 +105,13 @@ def settle(place: Place, names: Sequence[str], versions: Mapping[str, int]) -> S
         ),
         current(dataset),
     )
+
+
+def _agree(count: int, correlations: Sequence[float]) -> str:
+    if not correlations:
+        return f"{count} estimators, of which no two can be correlated"
+    low, high = number(min(correlations), 2), number(max(correlations), 2)
+    return f"{count} estimators, rank correlation{f's {low} to {high}' if len(correlations) > 1 else f' {low}'}"
 
 
 def current(dataset: Dataset) -> dict[str, int]:

@@ -25,7 +25,7 @@ MAX_LINE = 64 << 20
     "reader",
     "jsonl",
     config=ReaderConfig,
-    cost=lambda rows, width: Cost(seconds=rows * (1e-6 + width * 3e-7), bytes=300e6),
+    cost=lambda rows, width: Cost(seconds=rows * (1e-6 + width * 1.1e-6), bytes=300e6),
     source="RFC 8259: The JavaScript Object Notation (JSON) Data Interchange Format",
     row_wise=True,
 )

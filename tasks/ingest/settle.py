@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from gradatim.schemas.errors import DataRefused, GradatimError
+from gradatim.tasks.core import format as fmt
 from gradatim.tasks.ingest.identity import REJECTS
 from gradatim.tasks.ingest.reading import shorten
 
@@ -52,7 +53,7 @@ class Responded:
     def __str__(self) -> str:
         return (
             f"{len(self.responses):,} responses of {len(self.respondents):,} respondents to "
-            f"{self.responses['example_id'].n_unique():,} examples; {self.joined:.1%} joined, "
+            f"{self.responses['example_id'].n_unique():,} examples; {fmt.share(self.joined)} joined, "
             f"{len(self.rejects):,} rejected"
         )
 

@@ -10,6 +10,7 @@ import polars as pl
 
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
+from gradatim.tasks.core.format import number
 from gradatim.tasks.splits.config import SplitConfig
 from gradatim.tasks.splits.constraints import Check, constraint, groups_across, zero
 from gradatim.tasks.splits.controls import cells, matched_control, one_method
@@ -91,7 +92,7 @@ class Certificate:
         for check, label in _HEADLINES.items():
             value, control = values.get(check, (None, None))
             if value is not None:
-                beside = f"random control {control:.2f}" if control is not None and check == "shift_auc" else ""
+                beside = f"random control {number(control, 2)}" if control is not None and check == "shift_auc" else ""
                 said.append(Fact(label, round(value, 4), note=", ".join(filter(None, (beside, several)))))
         facts = [Fact("promises that hold", f"{len(checked) - len(failed)} of {len(checked)}"), *said]
         warnings = tuple(

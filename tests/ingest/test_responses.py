@@ -53,7 +53,7 @@ def test_every_format_gives_one_table(tmp_path: Path, name: str) -> None:
     ]
     assert found.respondents.columns == TABLES["respondents"].schema.names
     assert found.respondents.select("respondent_id", "n").rows() == [("m1", 2), ("m2", 2)]
-    assert str(found).startswith("4 responses of 2 respondents to 2 examples; 100.0% joined")
+    assert str(found).startswith("4 responses of 2 respondents to 2 examples; 100 % joined")
 
 
 def test_columns_are_named_by_the_recipe_and_true_false_are_scores(tmp_path: Path) -> None:
