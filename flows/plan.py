@@ -29,8 +29,10 @@ CONTRACT = 20
 CONTROLS = Cost(seconds=25e-6, bytes=600.0)
 """To draw a split's controls and certify it, an example; and `CERTIFY` seconds however few there are."""
 CERTIFY = 2.0
-RESPONSE = {"lm-eval": 3e-5, "jsonl": 1e-5}
-"""Seconds to read and settle a response, by format; 5e-6 for others."""
+NOTHING = Cost(seconds=0.0, bytes=0.0)
+RESPONSE = Cost(seconds=5e-6, bytes=300.0)
+"""To read and settle a response of a table; a line of a sample log takes `SAMPLE` seconds."""
+SAMPLE = 3e-5
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def _steps(job: Job, dataset: Dataset, rows: int, width: int) -> list[Planned]:
         state = "stands" if "responses" in versions and known else "new"
         found.append(Planned("responses", state, answers, _published(_read(job, answers), answers)))
 
-    def add(name: str, method: Method, stands: bool, made: int, wide: int, more: Cost = Cost(0.0, 0.0)) -> None:
+    def add(name: str, method: Method, stands: bool, made: int, wide: int, more: Cost = NOTHING) -> None:
         own = method.plugin.cost(rows, wide)
         cost = _published(Cost(own.seconds + more.seconds, own.bytes + more.bytes), made)
         found.append(Planned(f"{name} {method.name}", "stands" if stands else "new", made, cost))
@@ -138,8 +140,7 @@ def _published(cost: Cost, rows: int) -> Cost:
 def _read(job: Job, answers: int) -> Cost:
     source = job.recipe.responses
     assert source is not None
-    kind = source.format or shards(source.source, job.place.base)[0].format
-    return Cost(answers * RESPONSE.get(kind, 5e-6), answers * 300.0)
+    return Cost(answers * (SAMPLE if source.format == "lm-eval" else RESPONSE.seconds), answers * RESPONSE.bytes)
 
 
 def _ingested(job: Job, dataset: Dataset) -> bool:
