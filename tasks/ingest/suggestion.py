@@ -42,7 +42,7 @@ def guess_recipe(
     Returns
     -------
     Recipe
-        One that checks: every column it names is there.
+        Its columns of examples are there; columns of responses that no name tells are left for the user to fill in.
     """
     examples: dict[str, Any] = {"from": inspection.source}
     for role in ("id", "input", "output", "domain", "group", "level", "template", "structure", "created_at"):
