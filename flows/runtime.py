@@ -1,7 +1,7 @@
 """Where Prefect runs: its environment is settled here, before anything imports it.
 
-Without a configured server (`PREFECT_API_URL`), Prefect's ephemeral server runs inside the command, with its own folder
-under the user's cache, so that a run needs nothing else running and touches nobody's server.
+A run uses the server that the user has configured. Without one, Prefect's ephemeral server runs inside the command, so
+that nothing else need run. The demo and `gradatim serve` keep a folder of their own and touch nobody's server.
 """
 
 from __future__ import annotations

@@ -32,6 +32,11 @@ class ShardNotes:
         """Read a frame that `keep` wrote."""
         return pl.read_parquet(io.BytesIO(self.get(f"{name}.parquet") or b""))
 
+    def scan(self, name: str) -> pl.LazyFrame:
+        """Scan a frame that `keep` wrote, without holding it."""
+        store = self.dataset.store
+        return pl.scan_parquet(store.uri(self._key(f"{name}.parquet")), storage_options=dict(store.options) or None)
+
     def keep(self, name: str, frame: pl.DataFrame) -> None:
         """Write a frame."""
         buffer = io.BytesIO()

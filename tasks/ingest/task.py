@@ -289,7 +289,7 @@ class _Rows:
 
 
 def _keys(notes: ShardNotes, index: int) -> pl.LazyFrame:
-    return notes.frame("keys").lazy().filter(pl.col("part") == index).select(KEYS)
+    return notes.scan("keys").filter(pl.col("part") == index).select(KEYS)
 
 
 def _kept(keys: pl.LazyFrame, drop: np.ndarray) -> pl.DataFrame:
