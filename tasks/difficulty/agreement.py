@@ -28,7 +28,8 @@ def agreement(table: pl.DataFrame) -> pl.DataFrame:
     rows = []
     for index, left in enumerate(methods):
         for right in methods[index + 1 :]:
-            both = frames[left].join(frames[right], on="example_id", suffix="_right").drop_nulls()
+            # sorted, so that the sums behind the correlation do not depend on the order of the rows
+            both = frames[left].join(frames[right], on="example_id", suffix="_right").drop_nulls().sort("example_id")
             found = both.select(pl.corr("value", "value_right", method="spearman")).item() if len(both) > 2 else None
             rows.append((left, right, None if found is None or found != found else float(found), len(both)))
     schema = {"left": pl.String, "right": pl.String, "spearman": pl.Float64, "n": pl.Int64}
