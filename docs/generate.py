@@ -11,9 +11,11 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
+import typer
 from pydantic import BaseModel
 
 import gradatim
+from gradatim.flows import cli
 from gradatim.schemas.recipe import Recipe
 from gradatim.schemas.tables import CONTRACT_VERSION, TABLES, TableSpec
 from gradatim.tasks.core.registry import AREAS, Plugin, plugins
@@ -25,7 +27,13 @@ ROWS, WIDTH = 1_000_000, 100  # where a method's cost is shown
 def write(folder: Path) -> None:
     """Write every generated page; one that did not change keeps its time, so that Sphinx does not read it again."""
     folder.mkdir(exist_ok=True)
-    pages = {"methods.md": methods(), "tables.md": tables(), "api.md": api(), "recipe_keys.txt": recipe_keys()}
+    pages = {
+        "methods.md": methods(),
+        "tables.md": tables(),
+        "commands.md": commands(),
+        "api.md": api(),
+        "recipe_keys.txt": recipe_keys(),
+    }
     for name, text in pages.items():
         if not (folder / name).is_file() or (folder / name).read_text(encoding="utf-8") != text:
             (folder / name).write_text(text, encoding="utf-8")
@@ -213,3 +221,26 @@ def result_classes() -> list[str]:
         for alias in node.names
         if alias.name[0].isupper()
     ]
+
+
+# --- the command line
+
+
+def commands() -> str:
+    """Build the page of all commands: what each does, an example, its arguments and options."""
+    group = typer.main.get_command(cli.app)
+    lines = [
+        "# Commands",
+        "",
+        "`gradatim COMMAND --help` says the same. Exit codes: 0 done, 1 crashed, 2 wrong use, 3 data refused,",
+        "4 try again.",
+    ]
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        text, _, example = cleandoc(command.help or "").partition("Example: ")
+        lines += ["", f"## {name}", "", text.strip(), "", f"```sh\n{' '.join(example.split())}\n```", ""]
+        rows = [
+            [f"`{p.metavar or p.name}`" if p.param_type_name == "argument" else f"`{', '.join(p.opts)}`", p.help or ""]
+            for p in command.params
+        ]
+        lines.append(table(["argument or option", "meaning"], rows))
+    return "\n".join(lines)
