@@ -5,16 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
-from pydantic import BaseModel, ValidationError
 
-from gradatim.inputs import as_frame, as_responses
+from gradatim.inputs import as_frame, as_responses, as_seed, as_settings
 from gradatim.schemas.errors import UsageError, nearest
-from gradatim.schemas.explain import explain
-from gradatim.schemas.recipe import Checks, Examples, Responses, Step
+from gradatim.schemas.recipe import Checks, Examples, Responses
 from gradatim.tasks.core.registry import configure, get, plugins
 
 if TYPE_CHECKING:
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
     from gradatim.tasks.splits.certificate import Certificate
     from gradatim.tasks.splits.result import Split
 
-Model = TypeVar("Model", bound=BaseModel)
 Table = Any
 """A Polars DataFrame or LazyFrame, a pandas DataFrame, or an Arrow table."""
 
@@ -62,7 +58,7 @@ def read(path: str | Path, **columns: Any) -> pl.DataFrame:
 
     generated = str(path).startswith("generate:")
     source = {"generate": str(path).removeprefix("generate:")} if generated else {"from": str(path)}
-    ingested = read_examples(_settings(Examples, {**source, **columns}, "read"), base=Path())
+    ingested = read_examples(as_settings(Examples, {**source, **columns}, "read"), base=Path())
     _warn_rejected(ingested.rejects, ingested.counts.rows_in)
     return ingested.table
 
@@ -85,7 +81,7 @@ def read_responses(path: str | Path, *, examples: Table | None = None, **columns
     """
     from gradatim.tasks.ingest.responses import read_responses as reader
 
-    settings = _settings(Responses, {"from": str(path), **columns}, "read_responses")
+    settings = as_settings(Responses, {"from": str(path), **columns}, "read_responses")
     known = None if examples is None else as_frame(examples, "examples")
     found = reader(settings, base=Path(), examples=known, joined=Checks().joined)
     _warn_rejected(found.rejects, found.rows_in)
@@ -278,7 +274,7 @@ def curriculum(
         arms=arms,
         passes=passes,
         stages=stages,
-        seed=_seed(seed, "curriculum"),
+        seed=as_seed(seed, "curriculum"),
     )
 
 
@@ -314,7 +310,7 @@ def evaluate(
     from gradatim.tasks.evaluation.evaluate import evaluate as run
 
     if "seed" in settings:
-        settings["seed"] = _seed(settings["seed"], "evaluate")
+        settings["seed"] = as_seed(settings["seed"], "evaluate")
     answers = as_frame(predictions, "predictions")
     if not {"run_id", "respondent_id"} & set(answers.columns):
         answers = answers.with_columns(run_id=pl.lit(settings.get("model") or settings.get("name") or "model"))
@@ -329,7 +325,7 @@ def compare(arms: Mapping[str, Evaluation], baseline: str | None = None, *, seed
     """Compare evaluations pair by pair on the examples that all of them answered."""
     from gradatim.tasks.evaluation.compare import compare as run
 
-    return run(arms, baseline, seed=_seed(seed, "compare"))
+    return run(arms, baseline, seed=as_seed(seed, "compare"))
 
 
 # --- finding
@@ -375,7 +371,7 @@ def open_store(location: str | Path, dataset: str | None = None) -> Dataset:
     return store.dataset(dataset)
 
 
-# --- what users hand in
+# --- running
 
 
 def _run(area: str, method: str, tables: dict[str, pl.DataFrame], settings: Mapping[str, Any], seed: int) -> Any:
@@ -384,21 +380,4 @@ def _run(area: str, method: str, tables: dict[str, pl.DataFrame], settings: Mapp
     for table in sorted({need.split(".")[0] for need in plugin.needs}):
         if table not in tables:
             raise UsageError(f"{method} needs {table}", where=area, remedy=f"give {table}=...")
-    return plugin.run(tables, config, _seed(seed, method))
-
-
-def _seed(found: Any, where: str) -> int:
-    """Take a seed as a recipe does: it stands in columns of 64 bits."""
-    if isinstance(found, bool) or not isinstance(found, int | np.integer) or not 0 <= found < 2**63:
-        raise UsageError(f"found the seed {found!r}", where=where, expected="a whole number from 0 to 2^63 - 1")
-    return int(found)
-
-
-def _settings(model: type[Model], found: Mapping[str, Any], where: str) -> Model:
-    given = {key: value for key, value in found.items() if value is not None}
-    if isinstance(given.get("generate"), str):
-        given["generate"] = Step(method=given["generate"])
-    try:
-        return model.model_validate(given)
-    except ValidationError as error:
-        raise explain(error, model, where=where) from None
+    return plugin.run(tables, config, as_seed(seed, method))

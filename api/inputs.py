@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
+from pydantic import BaseModel, ValidationError
 
 from gradatim.schemas.errors import UsageError, nearest
+from gradatim.schemas.explain import explain
+from gradatim.schemas.recipe import Step
+
+Model = TypeVar("Model", bound=BaseModel)
 
 LONG = ("respondent_id", "example_id", "score")
 """Columns of a long table of responses."""
@@ -126,6 +132,24 @@ def _names(wide: pl.DataFrame) -> pl.Series | None:
             expected="a name for each respondent in one column, and scores in the others",
         )
     return who
+
+
+def as_seed(found: Any, where: str) -> int:
+    """Take a seed as a recipe does: it stands in columns of 64 bits."""
+    if isinstance(found, bool) or not isinstance(found, int | np.integer) or not 0 <= found < 2**63:
+        raise UsageError(f"found the seed {found!r}", where=where, expected="a whole number from 0 to 2^63 - 1")
+    return int(found)
+
+
+def as_settings(model: type[Model], found: Mapping[str, Any], where: str) -> Model:
+    """Validate the keys of a recipe's section; raises `UsageError` that says what is valid."""
+    given = {key: value for key, value in found.items() if value is not None}
+    if isinstance(given.get("generate"), str):
+        given["generate"] = Step(method=given["generate"])
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise explain(error, model, where=where) from None
 
 
 def _is_text(column: pl.Series) -> bool:
