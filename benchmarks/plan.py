@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -24,13 +25,14 @@ splits:
 curriculum: {by: length, arms: [curriculum, random], passes: 2}
 """
 CHILD = """
-import json, resource, sys
+import json
 from gradatim.flows.runtime import quiet_prefect
 from pathlib import Path
 quiet_prefect(Path("runs/.prefect"), ignore_server=True)
 from gradatim.flows.local import run_flow
 run_flow("curate", "recipe.yaml", quiet=True, verbose=False)
-print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
+from benchmarks.memory import peak_memory
+print(json.dumps(peak_memory()))
 """
 
 
@@ -53,8 +55,15 @@ def run() -> dict[str, Any]:
         (base / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
         planned = plan_recipe(str(base / "recipe.yaml"), str(base / "runs"), None).extra
         start = time.perf_counter()
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
         done = subprocess.run(
-            [sys.executable, "-c", CHILD], cwd=base, check=True, capture_output=True, text=True, timeout=900
+            [sys.executable, "-c", CHILD],
+            cwd=base,
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=900,
         )
         seconds, memory = time.perf_counter() - start, json.loads(done.stdout.splitlines()[-1])
     time_ratio, memory_ratio = planned["seconds"] / seconds, planned["bytes"] / memory

@@ -8,7 +8,6 @@ left out. The memory is that of a child process that publishes 20 million positi
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
+from benchmarks.memory import peak_memory
 from gradatim.storage.audit import warm_up
 from gradatim.storage.parts import ROW_GROUP, fingerprint
 from gradatim.storage.publish import Wanted
@@ -68,7 +68,7 @@ def publish_positions(folder: str, rows: int) -> float:
     dataset = Store.open(folder).dataset("bench")
     wanted = Wanted(fingerprint("curriculum", 1, str(rows), []), lambda: positions(rows), "curriculum", ordered=True)
     assert dataset.publish("curriculum", [wanted]).rows == rows
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    return peak_memory() / 1e9
 
 
 def run() -> dict[str, float | bool]:

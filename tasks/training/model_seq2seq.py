@@ -27,7 +27,7 @@ class Seq2SeqConfig(Config):
     hidden: int = Field(128, ge=4, le=4096, description="width")
     layers: int = Field(1, ge=1, le=48, description="layers of encoder and of decoder")
     heads: int = Field(4, ge=1, le=128, description="attention heads (transformer)")
-    dropout: float = Field(0.1, ge=0, lt=1)
+    dropout: float = Field(0.1, ge=0, lt=1, description="share of hidden units left out while training")
     unit: tokens.Unit = Field("words", description="what a token is: words or characters")
 
 

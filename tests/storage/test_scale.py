@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 CODE = """
-import resource, sys
+import sys
 import pyarrow as pa
 from gradatim.storage import audit
 sys.path.insert(0, {root!r})
+from benchmarks.memory import peak_memory
 from benchmarks.publish import positions, Store, Wanted, fingerprint
 def peak():
     return pa.default_memory_pool().max_memory() / 2**20
@@ -21,7 +22,7 @@ def publish(name, rows):
     return peak()
 small = publish("small", 600_000)
 large = publish("large", 2_000_000)
-print(small, large, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(small, large, peak_memory() / 2**20)
 assert len(dataset.parts("curriculum")) >= 20
 """
 
