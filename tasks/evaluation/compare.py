@@ -51,7 +51,7 @@ def compare(
     Notes
     -----
     p is the exact McNemar test for one run each of independent 0/1 rows, else from the bootstrap; p_holm adjusts over
-    the arms, for each quantity.
+    the arms, for each quantity. With one run of an arm nothing is known of how much its runs differ: a warning says so.
     """
     baseline = _baseline(arms, baseline)
     last = {name: found.scores.filter(pl.col("checkpoint") == found.checkpoint) for name, found in arms.items()}
@@ -62,6 +62,11 @@ def compare(
     steps = {found.checkpoint for found in arms.values()}
     if len(steps) > 1:
         warnings.append(f"the arms were trained for different numbers of steps: {', '.join(map(str, sorted(steps)))}")
+    if any(frame["run_id"].n_unique() == 1 for frame in last.values()):
+        warnings.append(
+            "an arm has one run only: intervals and p speak of these trained models on other examples, not of other "
+            "training seeds, which can turn the difference round; compare several (train.seeds)"
+        )
     settings = Settings(resamples, seed, clusters.pop())
     common = common.with_columns(code=pl.col("cluster").rank("dense").cast(pl.Int64) - 1)
     codes = common.select("example_id", "code")

@@ -19,7 +19,7 @@ from gradatim.tasks.evaluation.compare import compare
 from gradatim.tasks.evaluation.evaluate import evaluate
 from gradatim.tasks.evaluation.result import Evaluation
 
-REVISION = 1
+REVISION = 2
 
 
 @task(name="evaluate", task_run_name="evaluate", **RETRIES)

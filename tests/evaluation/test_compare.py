@@ -86,6 +86,19 @@ def test_runs_of_each_arm_widen_the_interval() -> None:
     assert "runs x clusters" in several.method
 
 
+def test_one_run_of_an_arm_is_said_to_tell_nothing_of_other_training_seeds() -> None:
+    runs = np.stack([right(0.9, p, seed=3) for p in (0.1, 0.2, 0.3)])
+    for arms in (
+        {"a": arm(runs[0]), "b": arm(runs[1])},
+        {"a": arm(runs, seeds=3), "b": arm(runs[1])},
+    ):
+        found = compare(arms)
+        assert "one run only" in found.warnings[-1]
+        assert found.warnings[-1] in found.summary().warnings
+    several = compare({"a": arm(runs, seeds=3), "b": arm(runs[::-1], seeds=3)})
+    assert not [warning for warning in several.warnings if "one run only" in warning]
+
+
 def test_equal_arms_do_not_differ() -> None:
     same = right(0.5, 0.5)
     found = compare({"a": arm(same), "b": arm(same)})
