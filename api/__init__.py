@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gradatim.functions import (
+        agreement,
         certify,
         compare,
         curriculum,
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
         open_store,
         pass_rate,
         read,
+        read_dynamics,
+        read_features,
         read_lm_eval,
+        read_options,
         read_responses,
         split,
     )
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 __version__ = _installed("gradatim")
 
 __all__ = [
+    "agreement",
     "certify",
     "compare",
     "curriculum",
@@ -44,7 +49,10 @@ __all__ = [
     "open_store",
     "pass_rate",
     "read",
+    "read_dynamics",
+    "read_features",
     "read_lm_eval",
+    "read_options",
     "read_responses",
     "split",
 ]

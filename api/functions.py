@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from gradatim.inputs import as_frame, as_responses, as_seed, as_settings
+from gradatim.inputs import as_difficulties, as_features, as_frame, as_responses, as_seed, as_settings
 from gradatim.schemas.errors import UsageError, nearest
-from gradatim.schemas.recipe import Checks, Examples, Responses
+from gradatim.schemas.recipe import Checks, Dynamics, Examples, Features, Options, Responses
 from gradatim.tasks.core.registry import configure, get, plugins
 
 if TYPE_CHECKING:
     from gradatim.storage.tables import Dataset
     from gradatim.tasks.curriculum.result import CurriculumOrder
+    from gradatim.tasks.difficulty.agreement import Agreement
     from gradatim.tasks.difficulty.result import Difficulty
     from gradatim.tasks.diversity.result import Diversity
     from gradatim.tasks.evaluation.comparison import Comparison
@@ -115,6 +116,49 @@ def read_lm_eval(
     return read_responses(path, examples=examples, format="lm-eval", metric=metric, filter=filter, join=join)
 
 
+def read_dynamics(path: str | Path, **columns: Any) -> pl.DataFrame:
+    """Read what a trainer logged, a row an example and epoch, as the table `dynamics`.
+
+    Parameters
+    ----------
+    path : str or Path
+    **columns
+        The keys of a recipe's section `dynamics`: ``example="guid", logits="logits", gold="label"``, or
+        ``format="cartography"``.
+    """
+    from gradatim.tasks.ingest.dynamics import read_dynamics as reader
+
+    return reader(as_settings(Dynamics, {"from": str(path), **columns}, "read_dynamics"), base=Path())
+
+
+def read_options(path: str | Path, **columns: Any) -> pl.DataFrame:
+    """Read the probabilities that models give to the options of multiple-choice questions, as the table `options`.
+
+    Parameters
+    ----------
+    path : str or Path
+    **columns
+        The keys of a recipe's section `options`: ``respondent="model", probabilities=["p_a", "p_b"], gold="answer"``.
+    """
+    from gradatim.tasks.ingest.options import read_options as reader
+
+    return reader(as_settings(Options, {"from": str(path), **columns}, "read_options"), base=Path())
+
+
+def read_features(path: str | Path, **columns: Any) -> pl.DataFrame:
+    """Read vectors from Parquet, Arrow IPC, .npy or .npz as a table of example_id and embedding.
+
+    Parameters
+    ----------
+    path : str or Path
+    **columns
+        The keys of a recipe's section `features`: ``example="id", columns="vector"``, or ``ids="ids.txt"`` for .npy.
+    """
+    from gradatim.tasks.ingest.features import read_features as reader
+
+    return reader(as_settings(Features, {"from": str(path), **columns}, "read_features"), base=Path())
+
+
 def _warn_rejected(rejects: pl.DataFrame, rows_in: int) -> None:
     if len(rejects):
         reasons = rejects.group_by("reason").len().sort("len", "reason", descending=[True, False])
@@ -130,10 +174,14 @@ def difficulty(
     *,
     examples: Table | None = None,
     responses: Any = None,
+    dynamics: Table | None = None,
+    options: Table | None = None,
+    features: Mapping[str, Any] | None = None,
+    difficulties: Sequence[Difficulty] | Table | None = None,
     seed: int = 0,
     **settings: Any,
 ) -> Difficulty:
-    """Estimate difficulty by any method; `methods("difficulty")` lists them.
+    """Estimate difficulty by any method; `methods("difficulty")` lists them with what each needs.
 
     Parameters
     ----------
@@ -143,6 +191,15 @@ def difficulty(
         For methods that look at the examples.
     responses : table or 0/1 matrix, optional
         For methods that look at who solved what; see `irt`.
+    dynamics : table, optional
+        For methods that look at a training: as `read_dynamics` gives it.
+    options : table, optional
+        For methods that look at the options of multiple-choice questions: as `read_options` gives it.
+    features : mapping of str to table or matrix, optional
+        Vectors by name: example_id and embedding as `read_features` gives them, or an (N, d) matrix whose rows are
+        those of `examples`.
+    difficulties : sequence of Difficulty, or table, optional
+        For methods that look at other difficulties.
     seed : int
     **settings
         The method's settings.
@@ -152,6 +209,14 @@ def difficulty(
         tables["examples"] = as_frame(examples, "examples")
     if responses is not None:
         tables |= as_responses(responses)
+    if dynamics is not None:
+        tables["dynamics"] = as_frame(dynamics, "dynamics")
+    if options is not None:
+        tables["options"] = as_frame(options, "options")
+    for name, vectors in (features or {}).items():
+        tables[f"features_{name}"] = as_features(vectors, tables.get("examples"), name)
+    if difficulties is not None:
+        tables["difficulty"] = as_difficulties(difficulties)
     result: Difficulty = _run("difficulty", method, tables, settings, seed)
     return result
 
@@ -321,6 +386,13 @@ def evaluate(
     return run(answers, places, known, safe, **settings)
 
 
+def agreement(*difficulties: Difficulty | Table) -> Agreement:
+    """Correlate the ranks of several difficulties of the same examples; `.pairs`, `.disagreements`, `.plot()`."""
+    from gradatim.tasks.difficulty.agreement import agreement as run
+
+    return run(as_difficulties(difficulties))
+
+
 def compare(arms: Mapping[str, Evaluation], baseline: str | None = None, *, seed: int = 0) -> Comparison:
     """Compare evaluations pair by pair on the examples that all of them answered."""
     from gradatim.tasks.evaluation.compare import compare as run
@@ -373,11 +445,16 @@ def open_store(location: str | Path, dataset: str | None = None) -> Dataset:
 
 # --- running
 
+_ARGUMENTS = {name: f"{name}=..." for name in ("examples", "responses", "dynamics", "options")} | {
+    "difficulty": "difficulties=[...]"
+}
+
 
 def _run(area: str, method: str, tables: dict[str, pl.DataFrame], settings: Mapping[str, Any], seed: int) -> Any:
     plugin = get(area, method)
     config = configure(plugin, settings, where=method)
-    for table in sorted({need.split(".")[0] for need in plugin.needs}):
+    for table in sorted({need.split(".")[0] for need in plugin.columns(config) if not need.endswith("?")}):
         if table not in tables:
-            raise UsageError(f"{method} needs {table}", where=area, remedy=f"give {table}=...")
+            given = _ARGUMENTS.get(table, "features={'" + table.removeprefix("features_") + "': ...}")
+            raise UsageError(f"{method} needs {table}", where=area, remedy=f"give {given}")
     return plugin.run(tables, config, as_seed(seed, method))

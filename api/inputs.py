@@ -58,6 +58,44 @@ def as_responses(found: Any) -> dict[str, pl.DataFrame]:
     return tables
 
 
+def as_features(found: Any, examples: pl.DataFrame | None, name: str) -> pl.DataFrame:
+    """Take vectors as a table of example_id and embedding, or as a matrix whose rows are those of the examples."""
+    where = f"features {name}"
+    if not isinstance(found, np.ndarray | list | tuple):
+        return as_frame(found, where)
+    matrix = np.asarray(found, dtype=np.float32)
+    if matrix.ndim != 2:
+        raise UsageError(f"found an array of {matrix.ndim} dimensions", where=where, expected="examples x dimensions")
+    if examples is None or len(examples) != len(matrix):
+        have = "no examples" if examples is None else f"{len(examples)} examples"
+        raise UsageError(
+            f"{len(matrix)} vectors and {have}",
+            where=where,
+            expected="a vector an example, in the order of examples=...",
+            remedy="give a table of example_id and embedding",
+        )
+    vectors = pl.Series("embedding", matrix, dtype=pl.Array(pl.Float32, matrix.shape[1]))
+    return examples.select(pl.col("example_id").cast(pl.String)).with_columns(vectors).sort("example_id")
+
+
+def as_difficulties(found: Any) -> pl.DataFrame:
+    """Take one or several difficulties as one table; where two have the same name, the second gets a number."""
+    if not isinstance(found, list | tuple):
+        return as_frame(found, "difficulties")
+    frames, names = [], set[str]()
+    for one in found:
+        frame = as_frame(one, "difficulties")
+        methods = frame["method"].unique().to_list() if "method" in frame.columns else []
+        if len(methods) == 1 and methods[0] in names:
+            name = next(f"{methods[0]} {i}" for i in range(2, len(names) + 3) if f"{methods[0]} {i}" not in names)
+            frame = frame.with_columns(pl.lit(name).alias("method"))
+        names |= set(frame["method"].unique()) if "method" in frame.columns else set()
+        frames.append(frame)
+    if not frames:
+        raise UsageError("there is none", where="difficulties", expected="one or more difficulties")
+    return pl.concat(frames, how="diagonal_relaxed")
+
+
 def _with_index(found: Any) -> Any:
     """Keep what only the index of a pandas frame says: a column of a long table, or who the rows of a matrix are."""
     if type(found).__module__.split(".")[0] != "pandas" or not hasattr(found, "index"):

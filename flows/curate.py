@@ -70,6 +70,9 @@ def curate(
     done(_ingest(job))
     if job.recipe.responses is not None:
         done(ingest_tasks.publish_responses(job.place, job.recipe.responses, job.recipe.checks, versions["examples"]))
+    for table, section in job.recipe.sources():
+        done(ingest_tasks.publish_table(job.place, table, section, job.recipe.checks, versions["examples"]))
+    versions.update(_trained(job))
     difficulties = job.difficulty or (default_difficulty(job, versions),)
     first_irt = next((method.name for method in difficulties if method.plugin.name == "irt"), "")
     for method in difficulties:
@@ -97,6 +100,13 @@ def curate(
         show(result.summary)
     report = write_report(job, told, fresh=True)
     return {"tables": versions, "release": number, "report": report, "summaries": [one.to_dict() for one in told]}
+
+
+def _trained(job: Job) -> dict[str, int]:
+    """Find the dynamics of earlier trainings, where a difficulty reads them."""
+    wanted = any("dynamics" in method.reads() for method in job.difficulty)
+    latest = job.place.open().log("dynamics").latest() if wanted else None
+    return {"dynamics": latest.number} if latest is not None else {}
 
 
 def _ingest(job: Job) -> StepResult:

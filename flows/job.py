@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from gradatim.schemas.errors import UsageError
+from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.hashing import value_hash
 from gradatim.schemas.recipe import Recipe, Step, load_recipe
 from gradatim.tasks.core.registry import resolve
@@ -126,7 +126,19 @@ class Job:
         """Resolve one step; `path` is its place in the recipe."""
         where = f"{self.file}: {path}"
         plugin, config = resolve(area, step, where=where)
-        return Method(area, step.name, plugin, config, where)
+        found = {setting: self._file(getattr(config, setting), f"{where}.{setting}") for setting in config.paths}
+        return Method(area, step.name, plugin, config.model_copy(update=found), where)
+
+    def _file(self, path: str | None, where: str) -> str | None:
+        """Find a file that a setting names, from the data folder."""
+        if path is None:
+            return None
+        found = Path(self.place.base, path)
+        if not found.is_file():
+            near = nearest(found.name, [p.name for p in found.parent.glob("*")]) if found.parent.is_dir() else ""
+            expected = f"a file below {self.place.base}"
+            raise UsageError(f"there is no file {path!r}{near}", where=where, expected=expected)
+        return str(found)
 
     def _methods(self, area: str, section: str, steps: list[Step]) -> tuple[Method, ...]:
         return tuple(self.method(area, f"{section}[{index}]", step) for index, step in enumerate(steps))

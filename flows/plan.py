@@ -108,7 +108,10 @@ def _steps(job: Job, dataset: Dataset, rows: int, width: int) -> list[Planned]:
         add("difficulty", method, stands, rows, respondents or 1)
     for method in job.diversity:
         stands = bool(versions) and held(
-            dataset, "statistics", diversity_tasks.named(dataset, job.place, method, versions), method.name
+            dataset,
+            "statistics",
+            diversity_tasks.named(dataset, job.place, method, versions),
+            diversity_tasks.GROUP + method.name,
         )
         add("diversity", method, stands, rows, 256)
     matched = job.recipe.curriculum.by if job.recipe.curriculum else (job.difficulty[0].name if job.difficulty else "")

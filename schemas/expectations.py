@@ -198,6 +198,8 @@ _CHECKS: dict[str, list[Expectation]] = {
         *_finite("loss", "margin"),
         # 2-norm of (probabilities - one-hot) is at most sqrt 2; float32 may round up
         _between("error_norm", 0, 1.4142137),
+        _between("hidden_norm", 0),
+        _between("alignment", -1, 1),
         _exists("examples"),
     ],
     "difficulty": [

@@ -155,6 +155,61 @@ class Responses(_Section):
     join: str | None = Field(None, description="lm-eval: field of the document that holds the example's id, or 'input'")
 
 
+class Dynamics(_Section):
+    """Where training dynamics that another trainer logged come from: a row an example and epoch."""
+
+    source: str = Field(alias="from", description="file, glob or folder")
+    format: Literal["csv", "jsonl", "parquet", "arrow", "cartography"] | None = Field(
+        None, description="when the ending does not say; cartography for dynamics_epoch_N.jsonl files of logits"
+    )
+    example: str = Field("example_id", description="column that names the example")
+    epoch: str = Field("epoch", description="column with the pass over the training set, a whole number from 0")
+    run: str | None = Field(None, description="column that names the training run; all rows are one run by default")
+    position: str | None = Field(None, description="column with the position in training order; epoch by epoch else")
+    logits: str | None = Field(None, description="column with a list of logits; gives all figures that are not given")
+    probabilities: str | None = Field(None, description="column with a list of class probabilities, instead of logits")
+    gold: str | None = Field(None, description="column with the right class, a whole number from 0, for such a list")
+    gold_probability: str = Field("gold_probability", description="column with the probability of the right answer")
+    correct: str = Field("correct", description="column that says whether the answer was right")
+    loss: str = Field("loss", description="column with the loss (nats)")
+    margin: str = Field("margin", description="column with the gold logit less the largest other one")
+    error_norm: str = Field("error_norm", description="column with the 2-norm of probabilities less one-hot")
+    hidden_norm: str = Field("hidden_norm", description="column with the 2-norm of the last layer's input")
+    alignment: str = Field("alignment", description="column with the cosine of gradient step and weights")
+
+
+class Options(_Section):
+    """Where the probabilities that models give to the options of multiple-choice questions come from."""
+
+    source: str = Field(alias="from", description="file, glob or folder")
+    format: Literal["csv", "jsonl", "parquet", "arrow"] | None = Field(None, description="when the ending does not say")
+    respondent: str = Field("respondent_id", description="column that names the model")
+    example: str = Field("example_id", description="column that names the example")
+    order: str | None = Field(None, description="column that counts the shown orders of the options; one by default")
+    permutation: str | None = Field(None, description="column with the option shown at each place; as given by default")
+    probabilities: Columns = Field(
+        default_factory=lambda: ["probabilities"], description="column with a list, or one column an option, as shown"
+    )
+    scale: Literal["probabilities", "logprobs", "logits"] = Field("probabilities", description="what these numbers are")
+    gold: str | None = Field("gold", description="column with the right option before permutation: number or letter")
+
+
+class Features(_Section):
+    """Where the vectors of one table `features_NAME` come from."""
+
+    source: str = Field(alias="from", description="file, glob or folder: Parquet, Arrow IPC, or .npy / .npz")
+    format: Literal["parquet", "arrow", "csv", "jsonl", "npy"] | None = Field(
+        None, description="when the ending does not say"
+    )
+    example: str = Field("example_id", description="column that names the example")
+    columns: Columns = Field(
+        default_factory=lambda: ["embedding"], description="column with a list, or many columns of numbers"
+    )
+    ids: str | None = Field(
+        None, description=".npy: file with the ids, one a line or a column `example_id`; .npz: name of the ids' array"
+    )
+
+
 class Curriculum(_Section):
     """The order of training."""
 
@@ -250,6 +305,9 @@ class Recipe(_Section):
     )
     examples: Examples = Field(description="where the examples come from")
     responses: Responses | None = Field(None, description="who solved what, if known")
+    dynamics: Dynamics | None = Field(None, description="what another trainer logged, if known")
+    options: Options | None = Field(None, description="probabilities of multiple-choice options, if known")
+    features: dict[Name, Features] = Field(default_factory=dict, description="vectors by name, e.g. embeddings")
     difficulty: Steps = Field(default_factory=list, description="difficulty estimators, each a step")
     diversity: Steps = Field(default_factory=list, description="diversity measures, each a step")
     splits: Steps = Field(default_factory=list, description="split builders, each a step")
@@ -259,6 +317,15 @@ class Recipe(_Section):
     checks: Checks = Field(default_factory=Checks, description="limits beyond which nothing is published")
     seed: Seed = Field(0, description="seed of every random choice but the weights")
     release: bool = Field(False, description="make the tables of a successful run a release")
+
+    def sources(self) -> list[tuple[str, Dynamics | Options | Features]]:
+        """Return the tables, beside examples and responses, that come from files, with their sections."""
+        found: list[tuple[str, Dynamics | Options | Features | None]] = [
+            ("dynamics", self.dynamics),
+            ("options", self.options),
+            *((f"features_{name}", section) for name, section in self.features.items()),
+        ]
+        return [(table, section) for table, section in found if section is not None]
 
     @model_validator(mode="after")
     def _names_agree(self) -> Recipe:

@@ -172,6 +172,8 @@ TABLES: dict[str, TableSpec] = {
                 ("loss", _f4, "mean loss over the answer's tokens (nats)"),
                 ("margin", _f4, "gold logit less the largest other one, smallest over the answer's tokens (logits)"),
                 ("error_norm", _f4, "2-norm of probabilities less one-hot, mean over the answer's tokens, 0 to sqrt 2"),
+                ("hidden_norm", _f4, "2-norm of the last layer's input, where recorded"),
+                ("alignment", _f4, "cosine of the last layer's gradient step and its weights, where recorded, -1 to 1"),
             ],
         ),
         _spec(
@@ -188,6 +190,7 @@ TABLES: dict[str, TableSpec] = {
                 ("bin", _i4, "equal-count bin by rank, from 0 (easiest)"),
                 ("n", _i8, "observations behind value"),
                 ("flag", _s, "why the value should be read with care, or null"),
+                ("details", _s, "further facts of this row as a JSON object, or null"),
             ],
         ),
         _spec(

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -36,9 +37,14 @@ AREAS: dict[str, str] = {
 
 
 class Config(BaseModel):
-    """Base of every plug-in's settings: unknown keys are errors, values are fixed."""
+    """Base of every plug-in's settings: unknown keys are errors, values are fixed.
+
+    `paths` names the settings that are paths of files: a recipe's start from its data folder, and what the file holds
+    is part of the result's name.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+    paths: ClassVar[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True)
@@ -60,8 +66,10 @@ class Plugin:
         The method itself; its signature is the area's (see docs/concepts.md).
     config : type of Config
     needs : tuple of str
-        Columns as ``table.column``, e.g. ``responses.score``; a name in braces is a setting that names a column,
-        e.g. ``examples.{column}``.
+        Columns as ``table.column``, e.g. ``responses.score``. A name in braces is a setting, e.g.
+        ``examples.{column}`` or ``features_{features}.embedding``: nothing where it is not set, each of a list. A
+        ``?`` at the end marks what need not be there, e.g. ``responses.period?``. A method that needs ``difficulty``
+        names the earlier steps that it reads in its setting `of`.
     revision : int
         Raised whenever the output for the same input changes; part of the fingerprint.
     cost : callable
@@ -83,6 +91,19 @@ class Plugin:
     source: str
     maturity: Maturity
     row_wise: bool = False
+
+    def columns(self, config: Config) -> tuple[str, ...]:
+        """Return what it needs with the settings of `config` filled in; optional needs keep their ``?``."""
+        found: list[str] = []
+        for need in self.needs:
+            setting = re.search(r"{(\w+)}", need)
+            if setting is None:
+                found.append(need)
+                continue
+            value = getattr(config, setting[1])
+            names = [value] if isinstance(value, str) else list(value or ())
+            found += [need.replace(setting[0], name) for name in names if name]
+        return tuple(dict.fromkeys(found))
 
     @property
     def summary(self) -> str:

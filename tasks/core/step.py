@@ -6,6 +6,7 @@ kept beside the tables, is shown again.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import uuid
@@ -23,6 +24,9 @@ from gradatim.storage.publish import Published, Wanted
 from gradatim.storage.store import Store
 from gradatim.storage.tables import Dataset
 from gradatim.tasks.core.registry import Config, Plugin
+
+SECTIONS = ("responses", "dynamics", "options", "features")
+"""Sections of a recipe, beside the examples, that bring a table."""
 
 
 @dataclass(frozen=True)
@@ -66,21 +70,26 @@ class Method:
 
     def needs(self) -> tuple[str, ...]:
         """Columns that it reads, as ``table.column``, with the settings that name columns filled in."""
-        found: list[str] = []
-        for need in self.plugin.needs:
-            table, column = need.split(".", 1)
-            if not column.startswith("{"):
-                found.append(need)
-                continue
-            value = getattr(self.config, column[1:-1])
-            names = [] if value is None else [value] if isinstance(value, str) else list(value)
-            found += [f"{table}.{name}" for name in names]
-        return tuple(dict.fromkeys(found))
+        return self.plugin.columns(self.config)
+
+    def reads(self) -> tuple[str, ...]:
+        """Tables that it reads, sorted."""
+        return tuple(sorted({need.split(".")[0] for need in self.needs()}))
+
+    @property
+    def of(self) -> tuple[str, ...]:
+        """Earlier steps of the same section that it reads."""
+        found = getattr(self.config, "of", None) if f"{self.area}.value" in self.plugin.needs else None
+        return () if found is None else (found,) if isinstance(found, str) else tuple(found)
 
     def fingerprint(self, seed: int, inputs: Sequence[str]) -> str:
         """Name its result on these inputs (content hashes, in a fixed order)."""
         # JSON text, not JSON values: infinity is a valid setting
         settings = json.loads(self.config.model_dump_json())
+        for setting in self.config.paths:
+            if settings[setting] is not None:
+                with open(settings[setting], "rb") as file:
+                    settings[setting] = hashlib.file_digest(file, "sha256").hexdigest()
         section = value_hash({"method": self.plugin.name, "name": self.name, "settings": settings, "seed": seed})
         return fingerprint(f"{self.area} {self.plugin.name}", self.plugin.revision, section, inputs)
 
@@ -111,14 +120,21 @@ RETRIES: dict[str, Any] = {"retries": 2, "retry_delay_seconds": 5, "retry_condit
 def read_columns(
     dataset: Dataset, versions: Mapping[str, int], needs: Iterable[str], *, where: str
 ) -> dict[str, pl.DataFrame]:
-    """Read the columns that a method needs, with each table's key.
+    """Read the columns that a method needs, with each table's ids, into memory; see `scan_columns`."""
+    return {name: frame.collect() for name, frame in scan_columns(dataset, versions, needs, where=where).items()}
+
+
+def scan_columns(
+    dataset: Dataset, versions: Mapping[str, int], needs: Iterable[str], *, where: str
+) -> dict[str, pl.LazyFrame]:
+    """Scan the columns that a method needs, with each table's ids.
 
     Parameters
     ----------
     versions : mapping of str to int
         Versions of the tables that there are.
     needs : iterable of str
-        As ``table.column``.
+        As ``table.column``; with a ``?`` at the end where it need not be there.
 
     Raises
     ------
@@ -128,18 +144,22 @@ def read_columns(
     wanted: dict[str, list[str]] = {}
     for need in needs:
         table, column = need.split(".", 1)
-        wanted.setdefault(table, []).append(column)
+        if not column.endswith("?"):
+            wanted.setdefault(table, []).append(column)
+        elif table in versions and column[:-1] in dataset.version(f"{table}@{versions[table]}").schema.names:
+            wanted.setdefault(table, []).append(column[:-1])
     frames = {}
     for table, columns in wanted.items():
         if table not in versions:
+            section = table.split("_")[0]
             raise UsageError(
                 f"this needs the table {table!r}, which the recipe does not make",
                 where=where,
-                remedy=f"add a section {table!r} to the recipe" if table == "responses" else "",
+                remedy=f"add a section {section!r} to the recipe" if section in SECTIONS else "",
             )
         have = require_columns(dataset, f"{table}@{versions[table]}", columns, where=where)
         key = [name for name in ("example_id", "respondent_id") if name in have]
-        frames[table] = dataset.scan(table, versions[table]).select(list(dict.fromkeys([*key, *columns]))).collect()
+        frames[table] = dataset.scan(table, versions[table]).select(list(dict.fromkeys([*key, *columns])))
     return frames
 
 
@@ -198,13 +218,22 @@ def quarantine(dataset: Dataset, table: str, name: str, rows: pl.DataFrame) -> s
     return dataset.store.uri(key)
 
 
-def keep_only(dataset: Dataset, place: Place, table: str, groups: Iterable[str], parents: Sequence[str]) -> None:
-    """Drop the results of a shared table that the recipe no longer asks for; what stays is listed again as it is."""
+def keep_only(
+    dataset: Dataset, place: Place, table: str, groups: Iterable[str], parents: Sequence[str], *, among: str = ""
+) -> None:
+    """Drop the results of a shared table that the recipe no longer asks for; what stays is listed again as it is.
+
+    Only groups whose name begins with `among` are looked at: one area leaves the results of another alone.
+    """
     latest = dataset.log(table).latest()
     if latest is None:
         return
     groups = set(groups)
-    staying = {part.fingerprint: part.group for part in latest.parts if part.group in groups}
+    staying = {
+        part.fingerprint: part.group
+        for part in latest.parts
+        if part.group in groups or not part.group.startswith(among)
+    }
     if len(staying) == len({part.fingerprint for part in latest.parts}):
         return
     wanted = [Wanted(made, _absent, group=group) for made, group in staying.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,12 +12,20 @@ import polars as pl
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.summary import Cell, Fact, Summary, SummaryTable
-from gradatim.schemas.tables import spec
 from gradatim.tasks.core.format import count, number
+from gradatim.tasks.core.frames import conform as conform
 from gradatim.tasks.core.ranks import distinct, percentile_and_bin
 from gradatim.tasks.difficulty.reliability import choose_bins, supported_bins
 
-SHOWN = 20  # ids listed in a summary
+SHOWN = 20  # ids and statistics listed in a summary
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A chart that is drawn when somebody looks: what it shows, and a function that returns an Altair chart."""
+
+    caption: str
+    draw: Callable[[], Any] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,10 @@ class Difficulty:
         What to read with care.
     source : str
         Papers behind the method.
+    statistics : polars.DataFrame or None
+        Numbers about the whole set or its subsets, in the schema of the table `statistics`.
+    pictures : mapping
+        Further pictures by name; `plot(name)` draws one.
     """
 
     method: str
@@ -58,6 +71,8 @@ class Difficulty:
     notes: Mapping[str, Cell] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     source: str = ""
+    statistics: pl.DataFrame | None = None
+    pictures: Mapping[str, Picture] = field(default_factory=dict, repr=False)
     refit: Callable[[str], Difficulty] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -102,6 +117,9 @@ class Difficulty:
         if self.item_parameters is not None:
             item = self.item_parameters.filter(pl.col("example_id") == example_id).row(0, named=True)
             lines.append(f"  discrimination {number(item['discrimination'])}, location {number(item['location'])}")
+        if row["details"]:
+            facts = json.loads(row["details"]).items()
+            lines.append("  " + ", ".join(f"{key} {_told(value)}" for key, value in facts))
         if row["flag"]:
             lines.append(f"  read with care: {row['flag']}")
         return "\n".join(lines)
@@ -122,10 +140,23 @@ class Difficulty:
             )
         return self.refit(name)
 
-    def plot(self) -> Any:
-        """Draw the distribution of difficulty as an altair chart."""
+    def plot(self, picture: str = "") -> Any:
+        """Draw the distribution of difficulty, or one of `pictures` by name, as an Altair chart.
+
+        Raises
+        ------
+        UsageError
+            For a picture that the method does not have.
+        """
         from gradatim.tasks.core.charts import histogram
 
+        if picture:
+            if picture not in self.pictures:
+                listed = ", ".join(self.pictures) or "none: this method has only its histogram"
+                raise UsageError(
+                    f"there is no picture {picture!r}{nearest(picture, self.pictures)}", where="plot", expected=listed
+                )
+            return self.pictures[picture].draw()
         scale = self.table["scale"][0] if len(self.table) else ""
         return histogram(self.table["value"], title=f"Difficulty: {self.title}", x=f"difficulty ({scale})")
 
@@ -152,12 +183,16 @@ class Difficulty:
             rows = tuple(self.excluded.head(SHOWN).iter_rows())
             note = f"{count(len(self.excluded))} in all" + ("" if len(self.excluded) <= SHOWN else f", {SHOWN} shown")
             tables.append(SummaryTable("Examples without a difficulty", ("example_id", "reason"), rows, note))
+        if self.statistics is not None and len(self.statistics):
+            tables.append(_of_subsets(self.statistics))
+        charts = [chart(self.plot(), "How hard the examples are.")] if len(table) else []
+        charts += [chart(picture.draw(), picture.caption) for picture in self.pictures.values()]
         return Summary(
             step=f"difficulty {self.method}",
             headline=f"{self.title}, {self._support()}",
             facts=tuple(facts),
             tables=tuple(tables),
-            charts=(chart(self.plot(), "How hard the examples are."),) if len(table) else (),
+            charts=tuple(charts),
             warnings=tuple(warnings),
             sources=(self.source,) if self.source else (),
         )
@@ -174,6 +209,7 @@ def build(
     n: np.ndarray,
     error: np.ndarray | None = None,
     flag: Sequence[str | None] | None = None,
+    details: Sequence[str | None] | None = None,
     bins: int | None = None,
     reliability: float | None = None,
     warnings: Sequence[str] = (),
@@ -186,6 +222,8 @@ def build(
     ids : sequence of str, length N
     value, raw, n, error : numpy.ndarray, shape (N,)
         As in the table `difficulty`; a NaN in `error` becomes null.
+    flag, details : sequence of str or None, length N
+        As there; `details` are JSON objects.
     bins : int, optional
         Bins that the user asks for; by default what `reliability` supports.
     rest
@@ -213,6 +251,7 @@ def build(
             "bin": bin_,
             "n": n,
             "flag": pl.Series(flag, dtype=pl.String) if flag is not None else None,
+            "details": pl.Series(details, dtype=pl.String) if details is not None else None,
         }
     )
     return Difficulty(
@@ -223,14 +262,6 @@ def build(
         warnings=tuple(notices),
         **rest,
     )
-
-
-def conform(frame: pl.DataFrame, table: str) -> pl.DataFrame:
-    """Give a frame the columns and types of a table of `schemas.tables`, sorted by its key."""
-    contract = spec(table)
-    empty = pl.from_arrow(contract.schema.empty_table())
-    assert isinstance(empty, pl.DataFrame)
-    return frame.select(empty.columns).cast(dict(empty.schema)).sort(contract.key)  # type: ignore[arg-type]
 
 
 def no_rows_excluded() -> pl.DataFrame:
@@ -255,6 +286,20 @@ def unanswered(tables: Mapping[str, pl.DataFrame], ids: Sequence[str]) -> pl.Dat
 
 def _plural(n: int, word: str) -> str:
     return f"{count(n)} {word}{'' if n == 1 else 's'}"
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, list):
+        more = f" and {len(value) - 3} more" if len(value) > 3 else ""
+        return ", ".join(map(_told, value[:3])) + more
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def _of_subsets(statistics: pl.DataFrame) -> SummaryTable:
+    columns = ("subset", "metric", "value", "ci_low", "ci_high", "n")
+    note = "" if len(statistics) <= SHOWN else f"{count(len(statistics))} in all, {SHOWN} shown"
+    rows = tuple(statistics.select(columns).head(SHOWN).iter_rows())
+    return SummaryTable("Of the whole set", ("subset", "metric", "value", "low", "high", "rows"), rows, note)
 
 
 def _by_bin(table: pl.DataFrame) -> SummaryTable:

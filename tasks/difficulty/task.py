@@ -1,4 +1,4 @@
-"""Prefect tasks of difficulty: one an estimator."""
+"""Prefect tasks of difficulty: one an estimator, then one that says how far they agree."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import replace
 import polars as pl
 from prefect import task
 
-from gradatim.schemas.summary import Fact, Summary, SummaryTable
+from gradatim.schemas.errors import UsageError
 from gradatim.storage.publish import Wanted
 from gradatim.storage.tables import Dataset
-from gradatim.tasks.core.format import number
 from gradatim.tasks.core.step import (
     RETRIES,
     Method,
@@ -22,15 +21,18 @@ from gradatim.tasks.core.step import (
     keep_summary,
     kept_summary,
     publish_group,
-    read_columns,
+    scan_columns,
 )
 from gradatim.tasks.difficulty.agreement import agreement
 from gradatim.tasks.difficulty.result import Difficulty
 
+GROUP = "difficulty "
+"""How the groups of the table `statistics` begin that difficulties publish."""
+
 
 @task(name="difficulty", task_run_name="difficulty {method.name}", **RETRIES)
 def estimate(place: Place, method: Method, versions: Mapping[str, int], *, abilities: bool) -> StepResult:
-    """Estimate one difficulty and publish it, its item parameters and, with `abilities`, the respondents' abilities."""
+    """Estimate one difficulty and publish it, with its item parameters, statistics and, if `abilities`, respondents."""
     dataset = place.open()
     made, parents = named(dataset, place, method, versions)
     summary = kept_summary(dataset, made)
@@ -46,6 +48,8 @@ def estimate(place: Place, method: Method, versions: Mapping[str, int], *, abili
         publish_group(dataset, place, "difficulty", method.name, made, found.table, parents)
         if found.item_parameters is not None:
             publish_group(dataset, place, "item_parameters", method.name, made, found.item_parameters, parents)
+        if found.statistics is not None:
+            publish_group(dataset, place, "statistics", GROUP + method.name, made, found.statistics, parents)
         if found.respondents is not None and abilities:
             rows = found.respondents
             dataset.publish("respondents", [Wanted(made, lambda: [rows])], parents=parents, metadata=place.metadata())
@@ -54,17 +58,61 @@ def estimate(place: Place, method: Method, versions: Mapping[str, int], *, abili
 
 
 def named(dataset: Dataset, place: Place, method: Method, versions: Mapping[str, int]) -> tuple[str, list[str]]:
-    """Return the fingerprint of an estimate, and the versions that it is made from."""
-    tables = sorted({"examples", *(need.split(".")[0] for need in method.needs())} & set(versions))
+    """Return the fingerprint of an estimate, and the versions that it is made from.
+
+    Of other difficulties only those count that it reads; of an earlier calibration its own group.
+    """
+    tables = sorted({"examples", *method.reads()} & set(versions))
     parents = [f"{table}@{versions[table]}" for table in tables]
-    return method.fingerprint(place.seed, [dataset.content_hash(parent) for parent in parents]), parents
+    inputs = [dataset.content_hash(f"{table}@{versions[table]}") for table in tables if table != "difficulty"]
+    for name in method.of:
+        inputs += _group(dataset, f"difficulty@{versions['difficulty']}", name) if "difficulty" in versions else []
+    anchor = _anchor(dataset, method)
+    if anchor is not None:
+        parents.append(anchor)
+        inputs += _group(dataset, anchor, method.name)
+    return method.fingerprint(place.seed, inputs), list(dict.fromkeys(parents))
+
+
+def _group(dataset: Dataset, reference: str, name: str) -> list[str]:
+    return sorted({part.fingerprint for part in dataset.version(reference).parts if part.group == name})
+
+
+def _anchor(dataset: Dataset, method: Method) -> str | None:
+    """Find the released item parameters whose scale a method keeps; None without one, or before the first release."""
+    wanted = getattr(method.config, "anchor", None)
+    if wanted is None:
+        return None
+    release = dataset.latest_release() if wanted == "current" else dataset.read_release(int(wanted))
+    if release is None:
+        return None
+    version = release.tables.get("item_parameters")
+    reference = f"item_parameters@{version}"
+    if version is None or not _group(dataset, reference, method.name):
+        if wanted == "current":
+            return None
+        raise UsageError(
+            f"release {release.number} has no item parameters of {method.name!r}",
+            where=method.where,
+            expected="a release whose scale can be kept",
+        )
+    return reference
 
 
 def _run(dataset: Dataset, place: Place, method: Method, versions: Mapping[str, int]) -> Difficulty:
     needs = [*method.needs(), "examples.example_id"]
-    if "responses" in {need.split(".")[0] for need in needs} and "respondents" in versions:
+    if "responses" in method.reads() and "respondents" in versions:
         needs.append("respondents.family")
-    tables = read_columns(dataset, versions, needs, where=method.where)
+    if "difficulty" in method.reads():
+        needs += [f"difficulty.{column}" for column in ("method", "value", "standard_error", "percentile", "flag")]
+    scans = scan_columns(dataset, versions, needs, where=method.where)
+    if "difficulty" in scans:
+        scans["difficulty"] = scans["difficulty"].filter(pl.col("method").is_in(list(method.of)))
+    anchor = _anchor(dataset, method)
+    if anchor is not None:
+        scans["anchor"] = dataset.scan(anchor).filter(pl.col("method") == method.name)
+    # dynamics have a row an example and epoch: they are reduced as they are read
+    tables = {name: frame if name == "dynamics" else frame.collect() for name, frame in scans.items()}
     found: Difficulty = method.plugin.run(tables, method.config, place.seed)
     # the recipe's name, by which other sections call it
     name = pl.lit(method.name).alias("method")
@@ -84,40 +132,15 @@ def settle(place: Place, names: Sequence[str], versions: Mapping[str, int]) -> S
     parents = [f"{table}@{number}" for table, number in versions.items() if table in ("examples", "responses")]
     for table in ("difficulty", "item_parameters"):
         keep_only(dataset, place, table, names, parents)
-    frame = dataset.scan("difficulty").select("example_id", "method", "value").collect()
-    found = agreement(frame)
-    rows = tuple(found.iter_rows())
-    return StepResult(
-        Summary(
-            step="difficulty agreement",
-            headline=_agree(len(names), [float(value) for value in found["spearman"].drop_nulls()]),
-            facts=(Fact("estimators", ", ".join(names)),),
-            tables=(
-                SummaryTable(
-                    "Rank correlation of the estimators",
-                    tuple(found.columns),
-                    rows,
-                    note="Spearman; difficulties that people gave and those that models show can be almost unrelated.",
-                ),
-            )
-            if rows
-            else (),
-        ),
-        current(dataset),
-    )
-
-
-def _agree(count: int, correlations: Sequence[float]) -> str:
-    if not correlations:
-        return f"{count} estimators, of which no two can be correlated"
-    low, high = number(min(correlations), 2), number(max(correlations), 2)
-    return f"{count} estimators, rank correlation{f's {low} to {high}' if len(correlations) > 1 else f' {low}'}"
+    keep_only(dataset, place, "statistics", [GROUP + name for name in names], parents, among=GROUP)
+    frame = dataset.scan("difficulty").select("example_id", "method", "value", "percentile").collect()
+    return StepResult(agreement(frame).summary(), current(dataset))
 
 
 def current(dataset: Dataset) -> dict[str, int]:
     """Return the newest version of each of this area's tables."""
     found = {}
-    for table in ("difficulty", "item_parameters", "respondents"):
+    for table in ("difficulty", "item_parameters", "respondents", "statistics"):
         latest = dataset.log(table).latest()
         if latest is not None:
             found[table] = latest.number

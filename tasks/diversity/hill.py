@@ -12,10 +12,12 @@ from pydantic import Field
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.tasks.core import format as fmt
+from gradatim.tasks.core.frames import polars_schema
 from gradatim.tasks.core.intervals import wilson
 from gradatim.tasks.core.reduce import ordered_sum
 from gradatim.tasks.core.registry import Config, Cost, register
-from gradatim.tasks.diversity.result import Diversity, Statistic, polars_schema, statistics_table
+from gradatim.tasks.core.statistics import Statistic, statistics_table
+from gradatim.tasks.diversity.result import Diversity
 
 SOURCE = "M. O. Hill (1973). Diversity and evenness: a unifying notation; L. Jost (2006). Entropy and diversity"
 Correction = Literal["none", "miller-madow", "chao-shen"]
@@ -131,7 +133,7 @@ def _cost(rows: int, width: int) -> Cost:
     "diversity",
     "hill",
     config=HillConfig,
-    needs=("examples.{column}",),
+    needs=("examples.{column}", "examples.{by}"),
     cost=_cost,
     source=SOURCE,
 )

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
 from gradatim.schemas.errors import UsageError, nearest
-from gradatim.schemas.hashing import value_hash
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
-from gradatim.schemas.tables import spec
 
 _SHOWN = 50
-
-
-class Statistic(NamedTuple):
-    """One number about one subset; `low` and `high` are None where there is no interval."""
-
-    subset: str
-    metric: str
-    value: float | None
-    n: int
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,20 +102,3 @@ class Diversity:
         more = [f"  ... and {subsets} subsets in .statistics"] if subsets else []
         notes = [f"  ! {warning}" for warning in self.warnings]
         return "\n".join([f"Diversity {self.method}", *rows, *more, *notes])
-
-
-def statistics_table(rows: Sequence[Statistic], parameters: dict[str, Any]) -> pl.DataFrame:
-    """Return rows in the schema of the table `statistics`, sorted by its key; not finite values become null."""
-    digest, text = value_hash(parameters), json.dumps(parameters, sort_keys=True)
-    records = [(row.subset, "", row.metric, digest, row.value, row.low, row.high, row.n, text) for row in rows]
-    frame = pl.DataFrame(records, schema=polars_schema("statistics"), orient="row")
-    numbers = pl.col("value", "ci_low", "ci_high")
-    frame = frame.with_columns(pl.when(numbers.is_finite()).then(numbers).name.keep())
-    return frame.sort(spec("statistics").key)
-
-
-def polars_schema(table: str) -> dict[str, pl.DataType]:
-    """Return a contract's columns with their Polars types."""
-    empty = pl.from_arrow(spec(table).schema.empty_table())
-    assert isinstance(empty, pl.DataFrame)
-    return dict(empty.schema)

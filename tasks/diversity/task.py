@@ -8,7 +8,6 @@ from dataclasses import replace
 import polars as pl
 from prefect import task
 
-from gradatim.schemas.tables import EMBEDDING
 from gradatim.storage.tables import Dataset
 from gradatim.tasks.core.step import (
     RETRIES,
@@ -24,6 +23,9 @@ from gradatim.tasks.core.step import (
 )
 from gradatim.tasks.diversity.result import Diversity
 
+GROUP = "diversity "
+"""How the groups of the table `statistics` begin that measures publish."""
+
 
 @task(name="diversity", task_run_name="diversity {method.name}", **RETRIES)
 def measure(place: Place, method: Method, versions: Mapping[str, int]) -> StepResult:
@@ -31,16 +33,12 @@ def measure(place: Place, method: Method, versions: Mapping[str, int]) -> StepRe
     dataset = place.open()
     made = named(dataset, place, method, versions)
     summary = kept_summary(dataset, made)
-    if summary is None or not held(dataset, "statistics", made, method.name):
-        by = getattr(method.config, "by", None)
-        features = getattr(method.config, "features", None)
-        needs = [*method.needs(), "examples.example_id", *([f"examples.{by}"] if by else [])]
-        needs += [f"features_{features}.{EMBEDDING}"] if features else []
-        tables = read_columns(dataset, versions, needs, where=method.where)
+    if summary is None or not held(dataset, "statistics", made, GROUP + method.name):
+        tables = read_columns(dataset, versions, [*method.needs(), "examples.example_id"], where=method.where)
         found: Diversity = method.plugin.run(tables, method.config, place.seed)
         summary = replace(found.summary(), step=f"diversity {method.name}")
         parents = [f"examples@{versions['examples']}"]
-        publish_group(dataset, place, "statistics", method.name, made, found.statistics, parents)
+        publish_group(dataset, place, "statistics", GROUP + method.name, made, found.statistics, parents)
         if len(found.table):
             rows = found.table.with_columns(pl.lit(method.name).alias("method"))
             publish_group(dataset, place, "diversity", method.name, made, rows, parents)
@@ -50,15 +48,17 @@ def measure(place: Place, method: Method, versions: Mapping[str, int]) -> StepRe
 
 def named(dataset: Dataset, place: Place, method: Method, versions: Mapping[str, int]) -> str:
     """Return the fingerprint of a measure."""
-    return method.fingerprint(place.seed, [dataset.content_hash(f"examples@{versions['examples']}")])
+    tables = sorted({"examples", *method.reads()} & set(versions))
+    return method.fingerprint(place.seed, [dataset.content_hash(f"{table}@{versions[table]}") for table in tables])
 
 
 @task(name="settle diversity", task_run_name="settle diversity", **RETRIES)
 def settle(place: Place, names: Sequence[str], versions: Mapping[str, int]) -> dict[str, int]:
     """Drop measures that the recipe no longer asks for."""
     dataset = place.open()
-    for table in ("statistics", "diversity"):
-        keep_only(dataset, place, table, names, [f"examples@{versions['examples']}"])
+    parents = [f"examples@{versions['examples']}"]
+    keep_only(dataset, place, "statistics", [GROUP + name for name in names], parents, among=GROUP)
+    keep_only(dataset, place, "diversity", names, parents)
     return current(dataset)
 
 

@@ -12,9 +12,11 @@ from pydantic import Field, field_validator
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.hashing import random_bits
+from gradatim.tasks.core.frames import polars_schema
 from gradatim.tasks.core.reduce import BLOCK, Moments, moments, one_thread, ordered_sum
 from gradatim.tasks.core.registry import Config, Cost, register
-from gradatim.tasks.diversity.result import Diversity, Statistic, polars_schema, statistics_table
+from gradatim.tasks.core.statistics import Statistic, statistics_table
+from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.vectors import normalised, vector_source
 
 SOURCE = (
@@ -120,7 +122,14 @@ def _cost(rows: int, width: int) -> Cost:
     return Cost(seconds=2 + rows * (2e-5 + 4e-11 * width**2), bytes=1.5e8 + 32 * width**2 + rows * 100)
 
 
-@register("diversity", "vendi", config=VendiConfig, needs=("examples.{column}",), cost=_cost, source=SOURCE)
+@register(
+    "diversity",
+    "vendi",
+    config=VendiConfig,
+    needs=("examples.{column}", "examples.{by}", "features_{features}.embedding"),
+    cost=_cost,
+    source=SOURCE,
+)
 def vendi(tables: Mapping[str, pl.DataFrame], config: VendiConfig, seed: int) -> Diversity:
     """Effective number of different examples (Vendi score) on vectors, or on hashed words where there are none.
 

@@ -1,0 +1,34 @@
+"""Numbers about a whole set or a subset of it, as rows of the table `statistics`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from gradatim.schemas.hashing import value_hash
+from gradatim.schemas.tables import spec
+from gradatim.tasks.core.frames import polars_schema
+
+
+class Statistic(NamedTuple):
+    """One number about one subset; `low` and `high` are None where there is no interval."""
+
+    subset: str
+    metric: str
+    value: float | None
+    n: int
+    low: float | None = None
+    high: float | None = None
+
+
+def statistics_table(rows: Sequence[Statistic], parameters: dict[str, Any]) -> pl.DataFrame:
+    """Return rows in the schema of the table `statistics`, sorted by its key; not finite values become null."""
+    digest, text = value_hash(parameters), json.dumps(parameters, sort_keys=True)
+    records = [(row.subset, "", row.metric, digest, row.value, row.low, row.high, row.n, text) for row in rows]
+    frame = pl.DataFrame(records, schema=polars_schema("statistics"), orient="row")
+    numbers = pl.col("value", "ci_low", "ci_high")
+    frame = frame.with_columns(pl.when(numbers.is_finite()).then(numbers).name.keep())
+    return frame.sort(spec("statistics").key)
