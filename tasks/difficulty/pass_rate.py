@@ -68,8 +68,8 @@ def run(tables: Mapping[str, pl.DataFrame], config: PassRateConfig, seed: int = 
     """
     frame = checked(tables["responses"])
     scored = frame.drop_nulls("score").sort("example_id", "respondent_id", "score")
-    examples, item = _codes(scored["example_id"])
-    respondents, who = _codes(scored["respondent_id"])
+    examples, item = codes(scored["example_id"])
+    respondents, who = codes(scored["respondent_id"])
     score = scored["score"].to_numpy()
     n = np.bincount(item, minlength=len(examples))
     s = np.bincount(item, score, len(examples))
@@ -149,7 +149,7 @@ def wilson(s: np.ndarray, n: np.ndarray, level: float = 0.95) -> tuple[np.ndarra
     return np.where(s <= 0, 0.0, centre - half), np.where(s >= n, 1.0, centre + half)
 
 
-def _codes(ids: pl.Series) -> tuple[tuple[str, ...], np.ndarray]:
+def codes(ids: pl.Series) -> tuple[tuple[str, ...], np.ndarray]:
     """Return the sorted different ids and each row's number among them."""
     unique = ids.unique().sort()
     return tuple(unique), ids.cast(pl.Enum(unique)).to_physical().to_numpy()
