@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -128,7 +129,7 @@ def curves(a: np.ndarray, d: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray,
     """Return P = sigma(a theta + d) and log(1 + exp(a theta + d)), each (J, Q), without overflow."""
     z = np.multiply.outer(a, nodes)
     z += d[:, None]
-    p = _sigma(z)
+    p = sigma(z)
     softplus = np.maximum(z, 0.0)
     softplus -= np.log(np.maximum(p, 1.0 - p))
     return p, softplus
@@ -138,10 +139,11 @@ def probabilities(a: np.ndarray, d: np.ndarray, nodes: np.ndarray) -> np.ndarray
     """Return P = sigma(a theta + d), (J, Q)."""
     z = np.multiply.outer(a, nodes)
     z += d[:, None]
-    return _sigma(z)
+    return sigma(z)
 
 
-def _sigma(z: np.ndarray) -> np.ndarray:
+def sigma(z: np.ndarray) -> np.ndarray:
+    """Return 1 / (1 + exp(-z)) without overflow."""
     p: np.ndarray = np.negative(z)
     np.clip(p, -700.0, 700.0, out=p)
     np.exp(p, out=p)
@@ -227,6 +229,18 @@ class Objective:
             return np.concatenate([a, d])
         return np.concatenate([a[:1], d]) if self.model == "1pl" else d.copy()
 
+    def expect(self, x: np.ndarray, grid: Grid) -> Expectation:
+        """Do the E-step at a parameter vector."""
+        return expectation(self.data, *self.unpack(x), grid)
+
+    def prior(self, x: np.ndarray) -> float:
+        """Log prior density of a parameter vector."""
+        return self.log_prior(*self.unpack(x))
+
+    def inside(self, x: np.ndarray) -> bool:
+        """Whether a parameter vector is one that an accelerated step may reach."""
+        return bool(np.abs(self.unpack(x)[0]).max(initial=0.0) <= BOUND)
+
     def start(self) -> np.ndarray:
         """Start from the items' marginal log-odds, widened for the spread of theta."""
         score, n = self.score_sums(), self.answered()
@@ -308,8 +322,20 @@ class Maximum:
     settled: bool
 
 
+class Climbable(Protocol):
+    """What `maximise` needs of an objective."""
+
+    def expect(self, x: np.ndarray, grid: Grid) -> Expectation: ...
+
+    def prior(self, x: np.ndarray) -> float: ...
+
+    def inside(self, x: np.ndarray) -> bool: ...
+
+    def improve(self, x: np.ndarray, e: Any, grid: Grid, steps: int) -> np.ndarray: ...
+
+
 def maximise(
-    objective: Objective, grid: Grid, x: np.ndarray, *, tolerance: float = 1e-7, passes: int = 2000, memory: int = 6
+    objective: Climbable, grid: Grid, x: np.ndarray, *, tolerance: float = 1e-7, passes: int = 2000, memory: int = 6
 ) -> Maximum:
     """Climb by EM with Anderson acceleration until no parameter moves by more than `tolerance` in a pass.
 
@@ -324,9 +350,8 @@ def maximise(
     moves: list[np.ndarray] = []
     before = plain = x
     for turn in range(passes):
-        a, d = objective.unpack(x)
-        prior = objective.log_prior(a, d)
-        e = expectation(objective.data, a, d, grid) if np.isfinite(prior) else None
+        prior = objective.prior(x)
+        e = objective.expect(x, grid) if np.isfinite(prior) else None
         value = e.loglik + prior if e is not None else -np.inf
         if e is None or (trace and value < trace[-1] - 1e-11 * abs(trace[-1])):
             x = plain if x is not plain else (x + before) / 2
@@ -347,7 +372,6 @@ def maximise(
             mix = np.linalg.lstsq(slopes, move, rcond=1e-12)[0]
             jump = (np.diff(np.array(points), axis=0).T + slopes) @ mix
             x = plain - jump
-            a = objective.unpack(x)[0]
-            if np.abs(jump).max() > 5.0 or np.abs(a).max(initial=0.0) > BOUND:
+            if np.abs(jump).max() > 5.0 or not objective.inside(x):
                 x = plain
     return Maximum(before, tuple(trace), False)

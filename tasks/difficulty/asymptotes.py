@@ -1,0 +1,385 @@
+"""The marginal likelihood of models with guessing and slips (3PL, 4PL, fixed guessing): its E-step and its M-step.
+
+With a lower asymptote above 0 the log-odds of an answer are not linear in ability, so a pattern no longer enters
+through two sums only: a pass costs two products of (N, J) by (J, Q) matrices. Asymptotes move on the logit scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from gradatim.tasks.difficulty import marginal
+from gradatim.tasks.difficulty.curves import Curves
+from gradatim.tasks.difficulty.marginal import B_SD, BOUND, LOG_A_SD, Expectation, Grid, Patterns, blocks
+
+LOGIT_SD = 1.0
+"""Weak priors of asymptotes: logit g ~ N(logit(1 / K), 1) with K choices, and logit(1 - u) likewise."""
+LOW, HIGH = -12.0, 3.0
+"""Range of logit g and logit(1 - u); at LOW (6e-6) an asymptote is as good as absent and has no finite maximum."""
+MOST_INTERCEPT = 35.0
+"""Largest |d|: an item that fewer get right than guess it has no finite location without a prior."""
+GAP = 0.02
+"""Least distance of the asymptotes of one item."""
+
+
+@dataclass(frozen=True)
+class Counted(Expectation):
+    """An `Expectation` with the expected right answers of each item at each node, `right` (J, Q)."""
+
+    right: np.ndarray
+
+
+def posteriors(
+    data: Patterns, curves: Curves, grid: Grid, *, width: int = 0
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Yield for blocks of patterns: the slice, the posterior over nodes (B, Q) and the log-likelihoods (B,)."""
+    if curves.bare:
+        yield from marginal.posteriors(data, curves.a, curves.d, grid, width=width)
+        return
+    right, wrong = curves.right_wrong(grid.nodes)
+    wrong = np.log(np.maximum(wrong, 1e-300))
+    odds = np.log(np.maximum(right, 1e-300)) - wrong
+    base = grid.log_weights + (wrong.sum(axis=0) if data.complete else data.masks.astype(np.float64) @ wrong)
+    base = np.atleast_2d(base)
+    for part in blocks(len(data.weight), len(grid.nodes) + width + len(curves.a)):
+        joint = data.y[:, part].T.astype(np.float64, copy=False) @ odds
+        joint += base[data.group[part]]
+        top = joint.max(axis=1)
+        joint -= top[:, None]
+        np.exp(joint, out=joint)
+        total = joint.sum(axis=1)
+        joint /= total[:, None]
+        yield part, joint, np.log(total) + top
+
+
+def expectation(data: Patterns, curves: Curves, grid: Grid) -> Expectation:
+    """Do the E-step; with expected right answers (`Counted`) where a curve does not run from 0 to 1."""
+    if curves.bare:
+        return marginal.expectation(data, curves.a, curves.d, grid)
+    return counted(data, curves, grid)
+
+
+def counted(data: Patterns, curves: Curves, grid: Grid) -> Counted:
+    """Do the E-step and count expected right answers. O(N J Q)."""
+    count = len(data.weight)
+    mean, variance, loglik = np.empty(count), np.empty(count), np.empty(count)
+    counts = np.zeros((len(data.masks), len(grid.nodes)))
+    right = np.zeros((len(curves.a), len(grid.nodes)))
+    for part, posterior, value in posteriors(data, curves, grid):
+        loglik[part] = value
+        mean[part] = posterior @ grid.nodes
+        variance[part] = np.maximum(posterior @ grid.nodes**2 - mean[part] ** 2, 0.0)
+        weighted = posterior * data.weight[part, None]
+        right += data.y[:, part].astype(np.float64, copy=False) @ weighted
+        if len(counts) == 1:
+            counts[0] += weighted.sum(axis=0)
+        else:
+            np.add.at(counts, data.group[part], weighted)
+    return Counted(float(data.weight @ loglik), mean, variance, counts, right)
+
+
+@dataclass(frozen=True)
+class Tangent:
+    """Derivatives of item curves at nodes in (a, d, logit g, logit u), as far as these are estimated.
+
+    `over_right` and `over_wrong` (p, J, Q) hold dP / P and -dP / (1 - P), the scores of a right and a wrong answer.
+    """
+
+    right: np.ndarray
+    wrong: np.ndarray
+    over_right: np.ndarray
+    over_wrong: np.ndarray
+
+
+@dataclass(frozen=True)
+class Asymptotic:
+    """The (penalised) log-likelihood of a model with asymptotes, given or estimated.
+
+    A parameter vector holds the slopes (one an item, one for all, or none), the intercepts, and where estimated
+    logit g and logit u.
+
+    Attributes
+    ----------
+    data : Patterns
+    slope : "free", "common" or "given"
+    start_at : Curves
+        Where to start; also the given slopes and asymptotes.
+    lower, upper : bool
+        Whether g and u are estimated.
+    weak_curve, weak_asymptotes : bool
+        Whether the priors log a ~ N(0, 0.5^2) (of free slopes) and b ~ N(0, 2^2), and those of asymptotes count.
+    centre : (J,) float64
+        logit(1 / K), where the prior of logit g is centred, and minus that of logit u.
+    """
+
+    data: Patterns
+    slope: Literal["free", "common", "given"]
+    start_at: Curves
+    lower: bool
+    upper: bool
+    weak_curve: bool
+    weak_asymptotes: bool
+    centre: np.ndarray
+
+    @property
+    def items(self) -> int:
+        """How many items."""
+        return len(self.centre)
+
+    @property
+    def parts(self) -> int:
+        """Parameters an item has when each has its own slope."""
+        return 2 + self.lower + self.upper
+
+    def unpack(self, x: np.ndarray) -> Curves:
+        """Return the curves of a parameter vector."""
+        full = self.widen(x)
+        at = iter(full.reshape(-1, self.items)[2:])
+        g = _expit(next(at)) if self.lower else self.start_at.g
+        u = _expit(next(at)) if self.upper else self.start_at.u
+        return Curves(full[: self.items], full[self.items : 2 * self.items], g, u)
+
+    def widen(self, x: np.ndarray) -> np.ndarray:
+        """Return the vector with a slope for each item, (p J,)."""
+        if self.slope == "free":
+            return x
+        if self.slope == "common":
+            return np.concatenate([np.full(self.items, x[0]), x[1:]])
+        return np.concatenate([self.start_at.a, x])
+
+    def narrow(self, full: np.ndarray) -> np.ndarray:
+        """Undo `widen`."""
+        if self.slope == "free":
+            return full
+        return np.concatenate([full[:1], full[self.items :]]) if self.slope == "common" else full[self.items :]
+
+    def collapse(self, score: np.ndarray) -> np.ndarray:
+        """Turn derivatives (..., p J) with a slope for each item into ones in the model's parameters (..., P)."""
+        if self.slope == "free":
+            return score
+        rest = score[..., self.items :]
+        if self.slope == "given":
+            return rest
+        return np.concatenate([score[..., : self.items].sum(axis=-1, keepdims=True), rest], axis=-1)
+
+    def start(self) -> np.ndarray:
+        """Return the parameter vector of `start_at`."""
+        at = self.start_at
+        parts = [at.a, at.d, *([_logit(at.g)] if self.lower else []), *([_logit(at.u)] if self.upper else [])]
+        return self.narrow(np.concatenate(parts))
+
+    def expect(self, x: np.ndarray, grid: Grid) -> Counted:
+        """Do the E-step at a parameter vector."""
+        return counted(self.data, self.unpack(x), grid)
+
+    def inside(self, x: np.ndarray) -> bool:
+        """Whether a parameter vector lies within the bounds of slopes and asymptotes."""
+        return bool(self._allowed(self.widen(x).reshape(self.parts, self.items)).all())
+
+    def prior(self, x: np.ndarray) -> float:
+        """Log density of the weak priors, up to a constant; minus infinity outside of a > 0 where slopes have one."""
+        return float(self._log_prior(self.widen(x).reshape(self.parts, self.items)).sum())
+
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the least and largest value of each parameter, (P,) each."""
+        low = [np.full(self.items, -BOUND), np.full(self.items, -MOST_INTERCEPT)]
+        high = [np.full(self.items, BOUND), np.full(self.items, MOST_INTERCEPT)]
+        if self.lower:
+            low, high = [*low, np.full(self.items, LOW)], [*high, np.full(self.items, HIGH)]
+        if self.upper:
+            low, high = [*low, np.full(self.items, -HIGH)], [*high, np.full(self.items, -LOW)]
+        return self.narrow(np.concatenate(low)), self.narrow(np.concatenate(high))
+
+    def tangent(self, curves: Curves, nodes: np.ndarray) -> Tangent:
+        """Return the scores of right and wrong answers at each node."""
+        s, r = curves.shape(nodes)
+        g, u = curves.g[:, None], curves.u[:, None]
+        right = np.maximum(g * r + u * s, 1e-300)
+        wrong = np.maximum((1 - g) * r + (1 - u) * s, 1e-300)
+        steep = (u - g) * s * r
+        first = [steep * nodes, steep]
+        if self.lower:
+            first.append(g * (1 - g) * r)
+        if self.upper:
+            first.append(u * (1 - u) * s)
+        change = np.stack(first)
+        return Tangent(right, wrong, change / right, -change / wrong)
+
+    def answered(self, e: Expectation) -> np.ndarray:
+        """Expected respondents who answered each item at each node: (1, Q) for complete data, else (J, Q)."""
+        return np.asarray(e.counts if self.data.complete else self.data.masks.T.astype(np.float64) @ e.counts)
+
+    def score(self, full: np.ndarray, e: Counted, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
+        """Return each item's score (p, J), with priors, and the scores' expected information (J, p, p).
+
+        At the parameters of the E-step the score is also that of the marginal likelihood (Fisher's identity). The
+        information is Fisher's, with priors by Gauss and Newton: never indefinite.
+        """
+        table = full.reshape(self.parts, self.items)
+        t = self.tangent(self.unpack(self.narrow(full)), grid.nodes)
+        n = self.answered(e)
+        score = np.einsum("pjq,jq->pj", t.over_right, e.right) + np.einsum("pjq,jq->pj", t.over_wrong, n - e.right)
+        information = np.empty((self.items, self.parts, self.parts))
+        weight = n * t.right * t.wrong  # dP = over_right P = -over_wrong (1 - P)
+        scaled = t.over_right - t.over_wrong  # = dP / (P (1 - P))
+        for k in range(self.parts):
+            for m in range(k, self.parts):
+                information[:, k, m] = information[:, m, k] = (weight * scaled[k] * scaled[m]).sum(axis=1)
+        first, second = self._prior_derivatives(table, newton=False)
+        return score + first, information + second
+
+    def curvature(self, full: np.ndarray, e: Counted, grid: Grid) -> np.ndarray:
+        """Expected complete-data information (J, p, p), minus the priors' second derivatives."""
+        curves = self.unpack(self.narrow(full))
+        t = self.tangent(curves, grid.nodes)
+        s, r = curves.shape(grid.nodes)
+        g, u = curves.g[:, None], curves.u[:, None]
+        nodes, right = grid.nodes, e.right
+        missed = self.answered(e) - right
+        pull = right / t.right - missed / t.wrong
+        second = {(1, 1): (u - g) * s * r * (r - s)}
+        second[0, 1], second[0, 0] = second[1, 1] * nodes, second[1, 1] * nodes**2
+        if self.lower:
+            second[1, 2] = -g * (1 - g) * s * r
+            second[0, 2] = second[1, 2] * nodes
+            second[2, 2] = g * (1 - g) * (1 - 2 * g) * r
+        if self.upper:
+            last = self.parts - 1
+            second[1, last] = u * (1 - u) * s * r
+            second[0, last] = second[1, last] * nodes
+            second[last, last] = u * (1 - u) * (1 - 2 * u) * s
+        information = np.empty((self.items, self.parts, self.parts))
+        for k in range(self.parts):
+            for m in range(k, self.parts):
+                value = right * t.over_right[k] * t.over_right[m] + missed * t.over_wrong[k] * t.over_wrong[m]
+                if (k, m) in second:
+                    value = value - pull * second[k, m]
+                information[:, k, m] = information[:, m, k] = value.sum(axis=1)
+        table = full.reshape(self.parts, self.items)
+        return np.asarray(information + self._prior_derivatives(table, newton=True)[1])
+
+    def improve(self, x: np.ndarray, e: Counted, grid: Grid, steps: int) -> np.ndarray:
+        """Do the M-step: `steps` steps of Fisher scoring on the expected complete-data log-likelihood.
+
+        A step of an item (of all of them where they share a slope) that would lower its part is halved.
+        """
+        full = self.widen(x)
+        value = self._expected(full, e, grid)
+        shared = self.slope == "common"
+        for _ in range(steps):
+            score, information = self.score(full, e, grid)
+            step = self._fisher_step(score, information)
+            largest = np.array([1.0, 4.0, *[1.5] * (self.parts - 2)])[:, None]
+            over = np.abs(step / largest).max(axis=0)
+            step /= np.maximum(over.max(initial=1.0) if shared else over, 1.0)
+            size = np.ones(self.items)
+            for _ in range(12):
+                moved = self._clipped(full.reshape(self.parts, -1) + size * step)
+                new = self._expected(moved.ravel(), e, grid)
+                worse = ~((new >= value - 1e-12 * np.abs(value)) & self._allowed(moved))
+                if shared:
+                    fell = not new.sum() >= value.sum() - 1e-12 * abs(value.sum())
+                    worse[:] = fell or not self._allowed(moved).all()
+                if not worse.any():
+                    break
+                size[worse] /= 2
+            keep = ~worse
+            full = np.where(keep, moved, full.reshape(self.parts, -1)).ravel()
+            value = np.where(keep, new, value)
+        return self.narrow(full)
+
+    def _fisher_step(self, score: np.ndarray, information: np.ndarray) -> np.ndarray:
+        """Solve every item's system, with a ridge of a millionth of its diagonal: (p, J)."""
+        at = np.arange(self.parts)
+        information[:, at, at] += 1e-6 * information[:, at, at] + 1e-9
+        if self.slope == "free":
+            return np.asarray(np.linalg.solve(information, score.T[:, :, None])[:, :, 0].T)
+        rest, coupling = information[:, 1:, 1:], information[:, 1:, 0]
+        alone = np.linalg.solve(rest, np.stack([score[1:].T, coupling], axis=2))
+        step = np.zeros_like(score)
+        if self.slope == "common":
+            gain = (score[0] - (coupling * alone[:, :, 0]).sum(axis=1)).sum()
+            step[0] = gain / max((information[:, 0, 0] - (coupling * alone[:, :, 1]).sum(axis=1)).sum(), 1e-9)
+        step[1:] = (alone[:, :, 0] - alone[:, :, 1] * step[0][:, None]).T
+        return step
+
+    def _expected(self, full: np.ndarray, e: Counted, grid: Grid) -> np.ndarray:
+        """Each item's expected complete-data log-likelihood with its priors, (J,)."""
+        right, wrong = self.unpack(self.narrow(full)).right_wrong(grid.nodes)
+        value = (e.right * np.log(np.maximum(right, 1e-300))).sum(axis=1)
+        value += ((self.answered(e) - e.right) * np.log(np.maximum(wrong, 1e-300))).sum(axis=1)
+        return np.asarray(value + self._log_prior(full.reshape(self.parts, self.items)))
+
+    def _clipped(self, table: np.ndarray) -> np.ndarray:
+        """Keep slopes and asymptotes in their ranges, (p, J)."""
+        low, high = (self.widen(v).reshape(self.parts, -1) for v in self.bounds())
+        if self.slope == "given":
+            low[0], high[0] = table[0], table[0]
+        return np.asarray(np.clip(table, low, high))
+
+    def _allowed(self, table: np.ndarray) -> np.ndarray:
+        """Whether each item's slope and asymptotes lie within their bounds and apart, (J,)."""
+        fine = (np.abs(table[0]) <= BOUND) & (np.abs(table[1]) <= MOST_INTERCEPT)
+        logits = iter(table[2:])
+        g, u = self.start_at.g, self.start_at.u
+        if self.lower:
+            lower = next(logits)
+            fine &= (lower >= LOW) & (lower <= HIGH)
+            g = _expit(lower)
+        if self.upper:
+            upper = next(logits)
+            fine &= (upper <= -LOW) & (upper >= -HIGH)
+            u = _expit(upper)
+        return np.asarray(fine & (u - g >= GAP))
+
+    def _log_prior(self, table: np.ndarray) -> np.ndarray:
+        """Log prior of each item, (J,)."""
+        total = np.zeros(self.items)
+        if self.weak_curve:
+            a, d = table[:2]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                if self.slope == "free":
+                    total -= 0.5 * (np.log(a) / LOG_A_SD) ** 2
+                total -= 0.5 * (d / a / B_SD) ** 2
+            total = np.where(a > 0, total, -np.inf)
+        if self.weak_asymptotes:
+            for row, centre in zip(table[2:], self._centres(), strict=True):
+                total = total - 0.5 * ((row - centre) / LOGIT_SD) ** 2
+        return total
+
+    def _centres(self) -> list[np.ndarray]:
+        return [*([self.centre] if self.lower else []), *([-self.centre] if self.upper else [])]
+
+    def _prior_derivatives(self, table: np.ndarray, *, newton: bool) -> tuple[np.ndarray, np.ndarray]:
+        """First derivatives of the log prior (p, J), and minus the second (J, p, p), exact or by Gauss and Newton."""
+        first = np.zeros_like(table)
+        second = np.zeros((self.items, self.parts, self.parts))
+        if self.weak_curve:
+            a, d = table[:2]
+            if self.slope == "free":
+                log_a = np.log(a)
+                first[0] -= log_a / (LOG_A_SD**2 * a)
+                second[:, 0, 0] += (1 - log_a if newton else 1.0) / (LOG_A_SD**2 * a**2)
+            first[0] += d**2 / (B_SD**2 * a**3)
+            first[1] -= d / (B_SD**2 * a**2)
+            second[:, 0, 0] += (3 if newton else 1) * d**2 / (B_SD**2 * a**4)
+            second[:, 0, 1] -= (2 if newton else 1) * d / (B_SD**2 * a**3)
+            second[:, 1, 0] = second[:, 0, 1]
+            second[:, 1, 1] += 1 / (B_SD**2 * a**2)
+        if self.weak_asymptotes:
+            for k, centre in enumerate(self._centres(), start=2):
+                first[k] -= (table[k] - centre) / LOGIT_SD**2
+                second[:, k, k] += 1 / LOGIT_SD**2
+        return first, second
+
+
+def _logit(p: np.ndarray) -> np.ndarray:
+    return np.asarray(np.log(p) - np.log1p(-p))
+
+
+def _expit(z: np.ndarray) -> np.ndarray:
+    return marginal.sigma(np.asarray(z))
