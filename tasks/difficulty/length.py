@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from pathlib import Path
+from typing import ClassVar
 
 import polars as pl
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core.registry import Config, Cost, register
-from gradatim.tasks.difficulty.result import Difficulty, method_name
-from gradatim.tasks.difficulty.rows import example_column, row_wise
+from gradatim.tasks.difficulty.lengths import UNITS, Unit, measure, tokens_only, unit_name
+from gradatim.tasks.difficulty.result import Difficulty
+from gradatim.tasks.difficulty.texts import measured, text_column
 
-PATTERNS = {"words": r"\S+", "tokens": r"\w+|[^\w\s]"}
 SOURCE = (
     "B. M. Lake, M. Baroni (2018). Generalization without systematicity: on the compositional skills of "
     "sequence-to-sequence recurrent networks"
@@ -23,11 +23,17 @@ SOURCE = (
 class LengthConfig(Config):
     """Settings of `length`."""
 
+    paths: ClassVar[tuple[str, ...]] = ("tokenizer",)
+
     of: str = Field("input", min_length=1, description="text column of the examples: input, output or any other")
-    unit: Literal["characters", "words", "tokens"] = Field(
-        "words", description="code points; runs between white space; or words and single punctuation marks"
-    )
+    unit: Unit = Field("words", description=UNITS)
+    tokenizer: str | None = Field(None, description="file of a model's tokenizer (tokenizer.json), for unit tokens")
     bins: int | None = Field(None, ge=1, le=1000, description="10, or fewer where there are fewer different lengths")
+
+    @model_validator(mode="after")
+    def _agree(self) -> LengthConfig:
+        tokens_only(self.unit, self.tokenizer)
+        return self
 
 
 @register(
@@ -40,7 +46,7 @@ class LengthConfig(Config):
     row_wise=True,
 )
 def run(tables: Mapping[str, pl.DataFrame], config: LengthConfig, seed: int = 0) -> Difficulty:
-    """Length of the input, the output or another text in characters, words or tokens.
+    """Length of the input, the output or another text in characters, bytes, words, tokens or sentences.
 
     Parameters
     ----------
@@ -53,33 +59,24 @@ def run(tables: Mapping[str, pl.DataFrame], config: LengthConfig, seed: int = 0)
     Returns
     -------
     Difficulty
-        value and raw are the length; an empty text has length 0, a null one has no difficulty.
+        value and raw are the length, scale its unit; an empty text has length 0, a null one has no difficulty.
 
     Raises
     ------
     UsageError
-        If there is no such column or it holds no text.
+        If there is no such column, it holds no text, or the tokenizer's file cannot be used.
     """
-    where = f"difficulty length: of: {config.of}"
-    frame = example_column(tables, config.of, where)
-    if frame.schema["found"] not in (pl.String, pl.Categorical, pl.Null) and not isinstance(
-        frame.schema["found"], pl.Enum
-    ):
-        raise UsageError(
-            f"the column is of type {frame.schema['found']}",
-            where=where,
-            expected="text",
-            remedy=f"for a number write  column: {{column: {config.of}}}",
-        )
-    text = pl.col("found").cast(pl.String)
-    number = text.str.len_chars() if config.unit == "characters" else text.str.count_matches(PATTERNS[config.unit])
-    return row_wise(
-        frame.select("example_id", number.cast(pl.Float64).alias("number")),
-        method=method_name("length", config.model_dump(exclude={"bins"}), LengthConfig().model_dump()),
-        title=f"length of {config.of} in {config.unit}",
-        scale=config.unit,
-        sign=1.0,
-        bins=config.bins,
+    frame = text_column(tables, config.of, f"difficulty length: of: {config.of}")
+    unit = unit_name(config.unit, config.tokenizer)
+    return measured(
+        frame.select(
+            "example_id", measure(frame["found"], config.unit, config.tokenizer).cast(pl.Float64).alias("raw")
+        ),
+        config=config,
+        name="length",
+        title=f"length of {config.of} in {unit}",
+        scale=unit,
         lacking=f"no text in {config.of!r}",
         source=SOURCE,
+        notes={"tokenizer": Path(config.tokenizer).name} if config.tokenizer else {},
     )

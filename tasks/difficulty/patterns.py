@@ -1,0 +1,42 @@
+"""A user's regular expression, tried before it is used."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from gradatim.schemas.errors import UsageError
+
+
+def checked_pattern(pattern: str, where: str) -> str:
+    """Return a regular expression that compiles and does not match an empty text.
+
+    Expressions are those of Rust's crate `regex`: linear in the text, so without look-around and back-references.
+
+    Raises
+    ------
+    UsageError
+        With the place and the reason.
+    """
+    try:
+        matches = pl.Series([""]).str.count_matches(pattern)[0]
+    except pl.exceptions.ComputeError as error:
+        raise UsageError(
+            f"the pattern {pattern!r} is no valid regular expression: {_reason(str(error))}",
+            where=where,
+            expected="a regular expression of Rust's crate regex: no look-around, no back-references",
+            remedy="put a backslash before . * + ? ( ) [ ] { } | ^ $ that stand for themselves",
+        ) from None
+    if matches:
+        raise UsageError(
+            f"the pattern {pattern!r} matches the empty text, so that it would count places instead of matches",
+            where=where,
+            expected="a pattern of at least one character",
+            remedy="write + instead of *, or leave ? out",
+        )
+    return pattern
+
+
+def _reason(message: str) -> str:
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    said = [line.removeprefix("error:").strip() for line in lines if line.startswith("error:")]
+    return said[-1] if said else lines[-1]
