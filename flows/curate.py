@@ -83,7 +83,7 @@ def curate(
         done(settled)
     for method in job.diversity:
         done(diversity_tasks.measure(job.place, method, versions))
-    if job.diversity:
+    if job.diversity or "statistics" in versions:
         versions.update(diversity_tasks.settle(job.place, [method.name for method in job.diversity], versions))
     matched = job.recipe.curriculum.by if job.recipe.curriculum else difficulties[0].name
     for method in job.splits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -111,16 +112,22 @@ def _problems(job: Job, names: Sequence[str] | None) -> Iterator[GradatimError]:
     responses = job.recipe.responses
     contract = TABLES["examples"].schema.names
     mapped = set(contract) if names is None else set(mapped_columns(job.recipe.examples, list(names)))
+    brought = {"examples", "difficulty", *(table for table, _ in job.recipe.sources())}
+    brought |= {"responses"} if responses is not None else set()
+    brought |= {"dynamics"} if job.place.open().log("dynamics").latest() is not None else set()
     methods = [*job.difficulty, *job.diversity, *job.splits]
     for method in methods:
         for need in method.needs():
+            if need.endswith("?"):
+                continue
             table, column = need.split(".", 1)
             where = f"{method.where}.{method.plugin.name}"
             text = column.removeprefix("length_")
-            if table == "responses" and responses is None:
-                yield UsageError(
-                    f"{method.plugin.name} needs responses", where=method.where, remedy="add a section 'responses'"
-                )
+            if table not in brought:
+                name = table.removeprefix("features_")
+                vectors = f"name its file:  features: {{{name}: {{from: FILE}}}}"
+                remedy = f"add a section {table!r}" if name == table else vectors
+                yield UsageError(f"{method.plugin.name} needs {table}", where=method.where, remedy=remedy)
             elif table == "examples" and names is not None and column not in {*contract, *names}:
                 yield UsageError(
                     f"there is no column {column!r}{nearest(column, {*contract, *names})}",
@@ -201,6 +208,15 @@ def list_methods(area: str | None, file: str | None, responses: str | None) -> S
     )
 
 
+def _left_out(plugin: Plugin, need: str) -> bool:
+    """Whether a need names its table or column by a setting that is empty by default."""
+    setting = re.search(r"{(\w+)}", need)
+    if setting is None:
+        return False
+    field = plugin.config.model_fields[setting[1]]
+    return not field.is_required() and not field.get_default(call_default_factory=True)
+
+
 def _usable(plugin: Plugin, inspection: Inspection, responses: bool) -> bool:
     """Whether a file has what a method needs; a column that a setting names can be any."""
     have = {column.name for column in inspection.columns}
@@ -208,8 +224,10 @@ def _usable(plugin: Plugin, inspection: Inspection, responses: bool) -> bool:
     derived = {"length_input": "input", "length_output": "output"}
     for need in plugin.needs:
         table, column = need.split(".", 1)
-        if table == "responses":
-            if not responses:
+        if need.endswith("?") or _left_out(plugin, need):
+            continue
+        if table != "examples":
+            if table != "responses" or not responses:
                 return False
         elif not column.startswith("{") and column not in have and derived.get(column, column) not in roles:
             return False

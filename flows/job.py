@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -66,7 +66,20 @@ class Job:
     @cached_property
     def difficulty(self) -> tuple[Method, ...]:
         """The recipe's estimators; empty where it names none and the default applies."""
-        return self._methods("difficulty", "difficulty", self.recipe.difficulty)
+        found: list[Method] = []
+        for method in self._methods("difficulty", "difficulty", self.recipe.difficulty):
+            earlier = [one.name for one in found]
+            for name in method.of:
+                if name not in earlier:
+                    raise UsageError(
+                        f"there is no earlier difficulty {name!r}{nearest(name, earlier)}",
+                        where=f"{method.where}.{method.plugin.name}.of",
+                        expected="one of " + (", ".join(earlier) or "(none stands before it)"),
+                    )
+            if getattr(method.config, "of", None) == [] and "difficulty" in method.reads():
+                method = replace(method, config=method.config.model_copy(update={"of": earlier}))
+            found.append(method)
+        return tuple(found)
 
     @cached_property
     def diversity(self) -> tuple[Method, ...]:

@@ -17,7 +17,7 @@ from gradatim.tasks.core.step import Method, held
 from gradatim.tasks.difficulty import task as difficulty_tasks
 from gradatim.tasks.diversity import task as diversity_tasks
 from gradatim.tasks.ingest.lm_eval import count_responses
-from gradatim.tasks.ingest.sources import Shard, shards, utf8_chunks
+from gradatim.tasks.ingest.sources import Shard, shards, source_files, utf8_chunks
 from gradatim.tasks.splits import task as split_tasks
 
 ENGINE = Cost(seconds=18.0, bytes=650e6)
@@ -95,6 +95,13 @@ def _steps(job: Job, dataset: Dataset, rows: int, width: int) -> list[Planned]:
             answers, respondents = plan_responses(job)
         state = "stands" if "responses" in versions and known else "new"
         found.append(Planned("responses", state, answers, _published(_read(job, answers), answers)))
+
+    for table, section in job.recipe.sources():
+        told = plan_source(job, section.source)
+        state = "stands" if table in versions and known else "new"
+        found.append(
+            Planned(table, state, told, _published(Cost(told * RESPONSE.seconds, told * RESPONSE.bytes), told))
+        )
 
     def add(name: str, method: Method, stands: bool, made: int, wide: int, more: Cost = NOTHING) -> None:
         own = method.plugin.cost(rows, wide)
@@ -193,6 +200,15 @@ def _density(shard: Shard) -> tuple[float, int]:
     lines = start.count(b"\n") + (not start.endswith(b"\n")) - (shard.format == "csv")
     columns = start.split(b"\n", 1)[0].count(b",") + 1
     return lines / max(shard.size if whole else len(start) * packed, 1), columns
+
+
+def plan_source(job: Job, source: str) -> int:
+    """Estimate the rows of a source: those of Parquet are known, of text guessed, of .npy a vector an example."""
+    paths = source_files(source, job.place.base, None)
+    if any(path.suffix in (".npy", ".npz") for path in paths):
+        return _size(job)[0]
+    found = [shard for path in paths for shard in shards(str(path), job.place.base)]
+    return sum(_rows(s)[0] if s.format == "parquet" else int(s.size * _density(s)[0]) for s in found)
 
 
 def plan_responses(job: Job) -> tuple[int, int]:

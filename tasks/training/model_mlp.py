@@ -12,7 +12,7 @@ from pydantic import Field
 
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.training.models import ModelSpec
-from gradatim.tasks.training.signals import token_signals
+from gradatim.tasks.training.signals import head_signals, token_signals
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -102,6 +102,7 @@ def _cost(rows: int, width: int) -> Cost:
     "mlp",
     config=MlpConfig,
     needs=("examples.{columns}", "examples.{target}"),
+    revision=2,
     cost=_cost,
     source="Rumelhart, Hinton & Williams (1986). Learning representations by back-propagating errors; "
     "Power et al. (2022). Grokking: Generalization Beyond Overfitting on Small Algorithmic Datasets",
@@ -123,19 +124,26 @@ def mlp(spec: ModelSpec, config: MlpConfig) -> nn.Module:
             for _ in range(config.layers):
                 body += [nn.Linear(width, config.hidden), nn.ReLU(), nn.Dropout(config.dropout)]
                 width = config.hidden
-            self.body = nn.Sequential(*body, nn.Linear(width, len(classes)))
+            self.body = nn.Sequential(*body)
+            self.head = nn.Linear(width, len(classes))
             self.collate = partial(collate, facts=facts, target=config.target)
             self.answers = partial(answers, target=config.target)
 
-        def logits(self, batch: dict[str, Tensor]) -> Tensor:
-            numbers = batch["numbers"].to(self.body[0].weight.dtype)
+        def hidden(self, batch: dict[str, Tensor]) -> Tensor:
+            numbers = batch["numbers"].to(self.head.weight.dtype)
             embedded = [table(batch["categories"][:, i]) for i, table in enumerate(self.tables)]
             return self.body(torch.cat([numbers, *embedded], -1))
 
+        def logits(self, batch: dict[str, Tensor]) -> Tensor:
+            return self.head(self.hidden(batch))
+
         def forward(self, batch: dict[str, Tensor]) -> dict[str, Any]:
-            logits, gold = self.logits(batch)[:, None], batch["gold"][:, None]
-            found = token_signals(logits, gold.clamp(min=0), torch.ones_like(gold, dtype=torch.bool))
-            unknown = gold[:, 0] < 0  # a class that training never saw has no logit
+            hidden, gold = self.hidden(batch), batch["gold"].clamp(min=0)
+            logits = self.head(hidden)
+            whole = torch.ones_like(gold[:, None], dtype=torch.bool)
+            found = token_signals(logits[:, None], gold[:, None], whole)
+            found |= head_signals(hidden, self.head.weight, logits, gold)
+            unknown = batch["gold"] < 0  # a class that training never saw has no logit
             found["loss"] = found["loss"].masked_fill(unknown, torch.nan)
             found["correct"] = found["correct"] & ~unknown
             return found

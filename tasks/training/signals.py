@@ -3,7 +3,8 @@
 Source: S. Swayamdipta et al. (2020), Dataset Cartography: Mapping and Diagnosing Datasets with Training Dynamics
 (gold probability, correctness); M. Paul, S. Ganguli, G. K. Dziugaite (2021), Deep Learning on a Data Diet: Finding
 Important Examples Early in Training (error norm, EL2N); G. Pleiss et al. (2020), Identifying Mislabeled Data using the
-Area Under the Margin Ranking (margin).
+Area Under the Margin Ranking (margin); F. Hölzl et al. (2025), Gradient-Weight Alignment as a Train-Time Proxy for
+Generalization in Classification Tasks (alignment).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-NAMES = ("loss", "gold_probability", "correct", "margin", "error_norm")
+NAMES = ("loss", "gold_probability", "correct", "margin", "error_norm", "hidden_norm", "alignment")
 """What a model's forward returns for each example; only `loss` is required of a user's own model."""
 
 
@@ -55,3 +56,33 @@ def token_signals(logits: Tensor, gold: Tensor, mask: Tensor) -> dict[str, Tenso
             "margin": margin,
             "error_norm": error_norm,
         }
+
+
+def head_signals(hidden: Tensor, weight: Tensor, logits: Tensor, gold: Tensor) -> dict[str, Tensor]:
+    """Measure what the last layer's gradient says of each example of a classifier.
+
+    Parameters
+    ----------
+    hidden : Tensor, shape (examples, width)
+        Input of the last layer.
+    weight : Tensor, shape (classes, width)
+        Its weights.
+    logits : Tensor, shape (examples, classes)
+    gold : Tensor of int64, shape (examples,)
+
+    Returns
+    -------
+    dict of Tensor, each of shape (examples,)
+        `hidden_norm`: 2-norm of `hidden`; with `error_norm` it gives the norm of the last layer's gradient (GraNd).
+        `alignment`: cosine of a step against that gradient and the weights, in [-1, 1]; 0 where either vanishes.
+    """
+    import torch
+
+    with torch.no_grad():
+        error = logits.float().softmax(-1)
+        error = error.scatter_add(-1, gold[:, None], error.new_tensor(-1.0).expand(len(error), 1))
+        hidden, weight = hidden.float(), weight.float()
+        norms = [torch.linalg.vector_norm(one, dim=-1) for one in (hidden, error)]
+        size = norms[0] * norms[1] * torch.linalg.vector_norm(weight)
+        against = -((error @ weight) * hidden).sum(-1)
+        return {"hidden_norm": norms[0], "alignment": (against / (size + 1e-12)).clamp(-1.0, 1.0)}

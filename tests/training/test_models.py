@@ -19,7 +19,7 @@ from gradatim.tasks.training import cache, models, predictions, tokens
 from gradatim.tasks.training.cache import Cache
 from gradatim.tasks.training.models import ModelSpec
 from gradatim.tasks.training.order import World
-from gradatim.tasks.training.signals import token_signals
+from gradatim.tasks.training.signals import head_signals, token_signals
 
 texts = st.lists(
     st.one_of(st.none(), st.text(alphabet="ab cdé\N{GRINNING FACE}\t", max_size=12)), min_size=1, max_size=8
@@ -72,6 +72,26 @@ def test_dynamics_are_those_of_the_definition() -> None:
     found["loss"].sum().backward()
     assert logits.grad is not None
     assert logits.grad[1, 1].abs().sum() == 0, "padding has no gradient"
+
+
+@pytest.mark.train
+def test_the_last_layers_figures_are_those_of_its_gradient() -> None:
+    import torch
+
+    torch.manual_seed(0)
+    hidden, gold = torch.randn(5, 7), torch.tensor([0, 2, 1, 2, 0])
+    head = torch.nn.Linear(7, 3, bias=False)
+    logits = head(hidden)
+    found = head_signals(hidden, head.weight, logits, gold)
+    error_norm = token_signals(logits[:, None], gold[:, None], torch.ones(5, 1, dtype=torch.bool))["error_norm"]
+    for i in range(5):
+        loss = torch.nn.functional.cross_entropy(head(hidden[i]), gold[i])
+        (gradient,) = torch.autograd.grad(loss, head.weight)
+        assert float(found["hidden_norm"][i] * error_norm[i]) == pytest.approx(float(gradient.norm()), rel=1e-5)
+        cosine = torch.nn.functional.cosine_similarity(-gradient.flatten(), head.weight.detach().flatten(), dim=0)
+        assert float(found["alignment"][i]) == pytest.approx(float(cosine), abs=1e-6)
+    fixture = head_signals(torch.tensor([[1.0, 0.0]]), torch.eye(2), torch.tensor([[1.0, 0.0]]), torch.tensor([0]))
+    assert fixture["alignment"].item() == pytest.approx(0.5, abs=1e-6)
 
 
 def spec_of(frame: pl.DataFrame, folder: Path, columns: list[str]) -> ModelSpec:
