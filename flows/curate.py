@@ -23,6 +23,10 @@ from gradatim.tasks.ingest import task as ingest_tasks
 from gradatim.tasks.splits import task as split_tasks
 
 
+ABLE = ("irt", "glicko2")
+"""Difficulties that estimate abilities too, the preferred one first."""
+
+
 def run_name() -> str:
     """Name a flow run by its flow, its data set and the day."""
     recipe = str(runtime.flow_run.parameters.get("recipe", ""))
@@ -74,9 +78,10 @@ def curate(
         done(ingest_tasks.publish_table(job.place, table, section, job.recipe.checks, versions["examples"]))
     versions.update(_trained(job))
     difficulties = job.difficulty or (default_difficulty(job, versions),)
-    first_irt = next((method.name for method in difficulties if method.plugin.name == "irt"), "")
+    # abilities have one scale: that of the first difficulty that estimates them
+    able = next((one.name for name in ABLE for one in difficulties if one.plugin.name == name), "")
     for method in difficulties:
-        done(difficulty_tasks.estimate(job.place, method, versions, abilities=method.name == first_irt))
+        done(difficulty_tasks.estimate(job.place, method, versions, abilities=method.name == able))
     settled = difficulty_tasks.settle(job.place, [method.name for method in difficulties], versions)
     versions.update(settled.versions)
     if len(difficulties) > 1:

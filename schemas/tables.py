@@ -130,7 +130,7 @@ TABLES: dict[str, TableSpec] = {
             [
                 _respondent,
                 ("family", _s, "family of related respondents"),
-                ("ability", _f8, "ability on the difficulty scale (logit)"),
+                ("ability", _f8, "ability on the scale of the difficulty that estimates it: logits of irt, points of glicko2"),
                 ("standard_error", _f8, "standard error of ability"),
                 ("n", _i8, "number of responses"),
             ],
