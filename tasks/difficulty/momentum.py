@@ -1,0 +1,319 @@
+"""Momentum: the loss of an example beside a bank of recent losses says learn it, postpone it or drop it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from gradatim.schemas.errors import DataRefused, UsageError, nearest
+from gradatim.schemas.summary import Cell
+from gradatim.tasks.core.reduce import group_sums
+from gradatim.tasks.core.registry import Config, Cost, register
+from gradatim.tasks.core.statistics import Statistic, statistics_table
+from gradatim.tasks.difficulty.result import Difficulty, Picture, build, method_name, no_rows_excluded
+
+SOURCE = (
+    "X. Jiang, J. Huang, S. Jin, S. Lu (2023). Domain generalization via balancing training difficulty and model "
+    "capability (MoDify), arXiv 2309.00844; its policy only"
+)
+DECISIONS = ("drop", "learn", "postpone")
+
+
+class MomentumConfig(Config):
+    """Settings of `momentum`."""
+
+    bank: Literal["presentations", "rounds", "example"] = Field(
+        "presentations",
+        description="what a loss is compared with: recent losses of the run in the order of training, mean losses of "
+        "the rounds so far, or the example's own losses so far",
+    )
+    momentum: float = Field(0.99, ge=0, lt=1, description="weight of the bank when a loss joins it")
+    low: float = Field(0.5, ge=0, allow_inf_nan=False, description="ratio below which an example is dropped")
+    high: float = Field(2.0, gt=0, allow_inf_nan=False, description="ratio above which it is postponed")
+    round: int | None = Field(None, description="epoch for which to decide; by default the last one")
+    runs: tuple[str, ...] = Field((), description="training runs that count, by run_id; all of them by default")
+    bins: int | None = Field(None, ge=1, le=1000, description="as many as there are different values, at most 10")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> MomentumConfig:
+        if self.low >= self.high:
+            raise ValueError(f"low: {self.low:g} is not below high, {self.high:g}")
+        return self
+
+
+class Rows(NamedTuple):
+    """Presentations in order of training: run, example and epoch of each as numbers, its loss and the bank's."""
+
+    run: NDArray[np.int64]
+    item: NDArray[np.int64]
+    epoch: NDArray[np.int64]
+    loss: NDArray[np.float64]
+    bank: NDArray[np.float64]
+
+
+@register(
+    "difficulty",
+    "momentum",
+    config=MomentumConfig,
+    needs=(
+        "dynamics.run_id?",
+        "dynamics.position?",
+        "dynamics.example_id",
+        "dynamics.epoch",
+        "dynamics.loss",
+    ),
+    cost=lambda rows, width: Cost(seconds=0.3 + 1e-6 * rows * max(width, 1), bytes=1e8 + 150.0 * rows * max(width, 1)),
+    source=SOURCE,
+    maturity="experimental",
+)
+def run(tables: Mapping[str, Any], config: MomentumConfig, seed: int = 0) -> Difficulty:
+    """Learn, postpone or drop each example by its loss beside a momentum average of recent losses (MoDify's policy).
+
+    Parameters
+    ----------
+    tables : mapping
+        ``dynamics`` (example_id, epoch, loss; run_id where there are several runs; position, for the bank of
+        presentations), a DataFrame or LazyFrame; optionally ``examples`` (example_id).
+    config : MomentumConfig
+    seed : int
+        Without effect.
+
+    Returns
+    -------
+    Difficulty
+        value is loss / bank in the round of the decision (mean over its presentations in all runs), raw the loss, n the
+        rounds seen so far; details hold the decision and how often each was made; statistics the decisions of every
+        round.
+
+    Raises
+    ------
+    DataRefused
+        If an id or epoch is null, a loss is negative, or none is finite.
+    UsageError
+        If a column, a run or the round is not there.
+
+    Notes
+    -----
+    O(rows log rows); the bank is one pass in the order of training. The paper's momentum and thresholds are not
+    verified: those here are settings to choose.
+    """
+    frame, notes = _read(tables["dynamics"], config)
+    ids = frame["example_id"].unique().sort()
+    rows = _rows(frame, ids, config)
+    ratio = np.divide(rows.loss, rows.bank, out=np.zeros(len(rows.loss)), where=rows.bank > 0)
+    found = _cells(rows, ratio)
+    epochs = np.unique(found["epoch"])
+    at = _round(epochs, config)
+    found["decision"] = np.where(found["ratio"] < config.low, 0, np.where(found["ratio"] > config.high, 2, 1))
+    past = {name: column[found["epoch"] <= at] for name, column in found.items()}
+    last = np.flatnonzero(np.diff(past["item"], append=-1) != 0)  # cells are sorted by (item, epoch)
+    item = past["item"][last]
+    counts = np.stack([np.bincount(past["item"], past["decision"] == k, len(ids)) for k in range(3)], 1)[item]
+    seen = past["epoch"][last]
+    flag = [None if epoch == at else f"not seen in round {at}: decided in round {epoch}" for epoch in seen.tolist()]
+    never = ids.filter(~pl.Series(np.isin(np.arange(len(ids)), item)))
+    notes |= {"rounds": len(epochs), "decided for round": int(at), **_settings(config)}
+    notes |= {name: int(k) for name, k in zip(DECISIONS, np.bincount(past["decision"][last], minlength=3), strict=True)}
+    by_round = _by_round(found, epochs)
+    return build(
+        method=method_name("momentum", config.model_dump(exclude={"bins"}), MomentumConfig().model_dump()),
+        title="momentum",
+        ids=ids.gather(item).to_list(),
+        value=past["ratio"][last],
+        raw=past["loss"][last],
+        scale="loss ratio",
+        n=counts.sum(axis=1).astype(np.int64),
+        flag=flag,
+        details=_details(past["decision"][last], seen, counts),
+        bins=config.bins,
+        excluded=_excluded(tables, ids, never, at),
+        notes=notes,
+        statistics=_statistics(by_round, config),
+        pictures={
+            "rounds": Picture("What would be learned, postponed and dropped in each round.", partial(_draw, by_round))
+        },
+        source=SOURCE,
+    )
+
+
+def bank_of(loss: pl.Expr, momentum: float) -> pl.Expr:
+    """Momentum average of losses up to and with each: bank <- m bank + (1 - m) loss, freed of its empty start.
+
+    The weights of the losses so far are made to sum to one, so that the first bank is the first loss.
+    """
+    return loss.ewm_mean(alpha=1.0 - momentum, adjust=True)
+
+
+def _read(dynamics: Any, config: MomentumConfig) -> tuple[pl.DataFrame, dict[str, Cell]]:
+    """Return run_id, example_id, epoch, loss (finite) in the order of training, and what was left out."""
+    where = "difficulty momentum"
+    lazy = dynamics.lazy()
+    have = lazy.collect_schema().names()
+    for column in ("example_id", "epoch", "loss"):
+        if column not in have:
+            raise UsageError(
+                f"there is no column {column!r}{nearest(column, have)}",
+                where="dynamics",
+                expected="example_id, epoch, loss",
+            )
+    if config.bank == "presentations" and "position" not in have:
+        raise UsageError(
+            "without the position of each row, the order of training within an epoch is unknown",
+            where=f"{where}: bank",
+            expected="a column position",
+            remedy="set  bank: rounds  or  bank: example",
+        )
+    frame = lazy.select(
+        pl.col("run_id").cast(pl.String) if "run_id" in have else pl.lit("").alias("run_id"),
+        pl.col("position").cast(pl.Int64) if "position" in have else pl.lit(0, pl.Int64).alias("position"),
+        pl.col("example_id").cast(pl.String),
+        pl.col("epoch").cast(pl.Int64),
+        pl.col("loss").cast(pl.Float64),
+    ).collect()
+    runs = frame["run_id"].unique().sort().to_list()
+    if lacking := [name for name in config.runs if name not in runs]:
+        raise UsageError(
+            f"there is no run {lacking[0]!r}{nearest(lacking[0], runs)}",
+            where=f"{where}: runs",
+            expected="one of " + ", ".join(map(str, runs[:12])),
+        )
+    if config.runs:
+        frame, runs = frame.filter(pl.col("run_id").is_in(config.runs)), list(config.runs)
+    for column in ("example_id", "epoch"):
+        if empty := frame[column].null_count():
+            raise DataRefused(f"{empty:,} of {len(frame):,} rows have no {column}", where="dynamics", expected="one")
+    usable = frame.filter(pl.col("loss").is_finite())
+    if not len(usable):
+        raise DataRefused("no row has a finite loss", where="dynamics: loss", expected="at least one")
+    if (usable["loss"] < 0).any():
+        negative = usable.filter(pl.col("loss") < 0)
+        raise DataRefused(
+            f"{len(negative):,} of {len(usable):,} losses are negative, first at example {negative['example_id'][0]!r}",
+            where="dynamics: loss",
+            expected="losses of 0 or more, so that a ratio means something",
+        )
+    notes: dict[str, Cell] = {"runs": len(runs), "presentations": len(usable)}
+    if len(frame) > len(usable):
+        notes["rows without a finite loss, left out"] = len(frame) - len(usable)
+    return usable.sort(
+        "run_id", "epoch" if config.bank != "presentations" else "position", "position", "example_id", "loss"
+    ), notes
+
+
+def _rows(frame: pl.DataFrame, ids: pl.Series, config: MomentumConfig) -> Rows:
+    if config.bank == "presentations":
+        bank = frame.select(bank_of(pl.col("loss"), config.momentum).over("run_id"))["loss"].to_numpy()
+    elif config.bank == "example":
+        bank = frame.select(bank_of(pl.col("loss"), config.momentum).over("run_id", "example_id"))["loss"].to_numpy()
+    else:
+        bank = _bank_of_rounds(frame, config.momentum)
+    runs = frame["run_id"].unique().sort()
+    return Rows(
+        frame["run_id"].cast(pl.Enum(runs)).to_physical().to_numpy().astype(np.int64),
+        frame["example_id"].cast(pl.Enum(ids)).to_physical().to_numpy().astype(np.int64),
+        frame["epoch"].to_numpy(),
+        frame["loss"].to_numpy(),
+        bank,
+    )
+
+
+def _bank_of_rounds(frame: pl.DataFrame, momentum: float) -> NDArray[np.float64]:
+    """Let the mean loss of each round join the bank once, and give it to all rows of the round."""
+    place = frame.select(pl.struct("run_id", "epoch").rank("dense").cast(pl.Int64) - 1).to_series().to_numpy()
+    size = int(place.max()) + 1
+    mean = group_sums(place, frame["loss"].to_numpy(), size) / np.bincount(place, minlength=size)
+    first = np.unique(place, return_index=True)[1]
+    rounds = pl.DataFrame({"run_id": frame["run_id"].gather(first), "mean": mean})
+    bank = rounds.select(bank_of(pl.col("mean"), momentum).over("run_id"))["mean"].to_numpy()
+    return np.asarray(bank[place], dtype=np.float64)
+
+
+def _cells(rows: Rows, ratio: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+    """Average over runs and presentations: item, epoch, ratio, loss, sorted by (item, epoch)."""
+    epochs, code = np.unique(rows.epoch, return_inverse=True)
+    cell, place = np.unique(rows.item * len(epochs) + code.ravel(), return_inverse=True)
+    n = np.bincount(place)
+    mean = {name: group_sums(place, of, len(cell)) / n for name, of in (("ratio", ratio), ("loss", rows.loss))}
+    return {"item": cell // len(epochs), "epoch": epochs[cell % len(epochs)], **mean}
+
+
+def _round(epochs: NDArray[np.int64], config: MomentumConfig) -> int:
+    if config.round is None:
+        return int(epochs[-1])
+    if config.round not in epochs:
+        raise UsageError(
+            f"there is no epoch {config.round}",
+            where="difficulty momentum: round",
+            expected=f"one of the {len(epochs)} from {epochs[0]} to {epochs[-1]}",
+        )
+    return config.round
+
+
+def _details(decision: NDArray[np.int64], seen: NDArray[np.int64], counts: NDArray[Any]) -> list[str]:
+    names = pl.Series(DECISIONS, dtype=pl.String)
+    frame = pl.DataFrame(
+        {
+            "decision": names.gather(decision),
+            "round": seen,
+            **{f"rounds_{name}": counts[:, k].astype(np.int64) for k, name in enumerate(DECISIONS)},
+        }
+    )
+    return frame.select(pl.struct(pl.all()).struct.json_encode()).to_series().to_list()
+
+
+def _excluded(tables: Mapping[str, Any], ids: pl.Series, never: pl.Series, at: int) -> pl.DataFrame:
+    found = [no_rows_excluded()]
+    found.append(pl.DataFrame({"example_id": never}).with_columns(reason=pl.lit(f"not seen up to round {at}")))
+    if "examples" in tables:
+        known = tables["examples"].lazy().select(pl.col("example_id").cast(pl.String)).collect()["example_id"]
+        lacking = known.filter(~known.is_in(ids.implode()))
+        found.append(
+            pl.DataFrame({"example_id": lacking}).with_columns(reason=pl.lit("no finite loss in the dynamics"))
+        )
+    return pl.concat(found).sort("example_id")
+
+
+def _settings(config: MomentumConfig) -> dict[str, Cell]:
+    return {
+        "bank": config.bank,
+        "momentum": config.momentum,
+        "postponed above, dropped below": f"{config.high:g}, {config.low:g} of the bank",
+        "thresholds": "settings: the paper's own are not verified",
+    }
+
+
+def _by_round(found: Mapping[str, NDArray[Any]], epochs: NDArray[np.int64]) -> pl.DataFrame:
+    place = np.searchsorted(epochs, found["epoch"])
+    return pl.DataFrame(
+        {
+            "round": epochs,
+            **{
+                name: np.bincount(place, found["decision"] == k, len(epochs)).astype(np.int64)
+                for k, name in enumerate(DECISIONS)
+            },
+        }
+    )
+
+
+def _statistics(by_round: pl.DataFrame, config: MomentumConfig) -> pl.DataFrame:
+    rows = [
+        Statistic(f"round={row['round']}", f"{name}_examples", float(row[name]), sum(row[d] for d in DECISIONS))
+        for row in by_round.iter_rows(named=True)
+        for name in DECISIONS
+    ]
+    return statistics_table(rows, {"method": "momentum", **config.model_dump(exclude={"bins", "round"}, mode="json")})
+
+
+def _draw(by_round: pl.DataFrame) -> Any:
+    from gradatim.tasks.core.charts import lines
+
+    total = pl.sum_horizontal(DECISIONS)
+    shares = by_round.select("round", *[(pl.col(name) / total).alias(name) for name in DECISIONS])
+    long = shares.unpivot(index="round", variable_name="decision", value_name="share of the examples")
+    return lines(long, x="round", y="share of the examples", color="decision", title="Decisions by round")
