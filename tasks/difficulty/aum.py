@@ -14,7 +14,8 @@ from gradatim.schemas.hashing import uniform
 from gradatim.tasks.core.registry import register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.difficulty.dynamics_result import NEEDS, PLEISS, cost, finish
-from gradatim.tasks.difficulty.dynamics_table import Cells, DynamicsConfig, column, reduce, standard_error, window
+from gradatim.tasks.difficulty.dynamics_table import Cells, column, reduce, standard_error
+from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, window
 from gradatim.tasks.difficulty.result import Difficulty
 
 MARGIN = column("margin")
@@ -71,8 +72,8 @@ def run(tables: Mapping[str, pl.DataFrame], config: AumConfig, seed: int = 0) ->
     Raises
     ------
     UsageError, DataRefused
-        As `dynamics_table.window` and `reduce`; for a column that is not there, holds no truths, or marks no example
-        of a run.
+        As `dynamics_window.window` and `dynamics_table.reduce`; for a column that is not there, holds no truths, or
+        marks no example of a run.
 
     Notes
     -----

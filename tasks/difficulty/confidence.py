@@ -9,7 +9,8 @@ import polars as pl
 from gradatim.tasks.core.registry import register
 from gradatim.tasks.difficulty.data_map import MapConfig, data_map, with_correct
 from gradatim.tasks.difficulty.dynamics_result import NEEDS, SWAYAMDIPTA, cost, finish
-from gradatim.tasks.difficulty.dynamics_table import GOLD, reduce, standard_error, window
+from gradatim.tasks.difficulty.dynamics_table import GOLD, reduce, standard_error
+from gradatim.tasks.difficulty.dynamics_window import window
 from gradatim.tasks.difficulty.result import Difficulty
 
 
@@ -46,7 +47,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: ConfidenceConfig, seed: int 
     Raises
     ------
     UsageError, DataRefused
-        As `dynamics_table.window` and `reduce`.
+        As `dynamics_window.window` and `dynamics_table.reduce`.
 
     Notes
     -----

@@ -9,7 +9,8 @@ import polars as pl
 
 from gradatim.tasks.core.registry import register
 from gradatim.tasks.difficulty.dynamics_result import NEEDS, SWAYAMDIPTA, cost, finish
-from gradatim.tasks.difficulty.dynamics_table import CORRECT, DynamicsConfig, reduce, standard_error, window
+from gradatim.tasks.difficulty.dynamics_table import CORRECT, reduce, standard_error
+from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, window
 from gradatim.tasks.difficulty.result import Difficulty
 
 
@@ -45,7 +46,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: CorrectnessConfig, seed: int
     Raises
     ------
     UsageError, DataRefused
-        As `dynamics_table.window` and `reduce`.
+        As `dynamics_window.window` and `dynamics_table.reduce`.
     """
     where = "difficulty correctness"
     cells = reduce(window(tables, config, CORRECT.columns, where), CORRECT, tables, where)

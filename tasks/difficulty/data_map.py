@@ -15,7 +15,8 @@ from pydantic import Field
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.core.charts_data_map import draw_map, map_cells
 from gradatim.tasks.core.statistics import Statistic, statistics_table
-from gradatim.tasks.difficulty.dynamics_table import RIGHT, Cells, DynamicsConfig, Window
+from gradatim.tasks.difficulty.dynamics_table import RIGHT, Cells
+from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, Window
 from gradatim.tasks.difficulty.result import Picture
 
 CAPTION = (

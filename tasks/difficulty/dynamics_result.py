@@ -11,15 +11,8 @@ from numpy.typing import NDArray
 
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.registry import Cost
-from gradatim.tasks.difficulty.dynamics_table import (
-    Cells,
-    DynamicsConfig,
-    Floats,
-    Measure,
-    reduce,
-    standard_error,
-    window,
-)
+from gradatim.tasks.difficulty.dynamics_table import Cells, Floats, Measure, reduce, standard_error
+from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, window
 from gradatim.tasks.difficulty.reliability import separation, split_half
 from gradatim.tasks.difficulty.result import Difficulty, build, method_name
 
@@ -61,7 +54,7 @@ def mean_over_training(
 ) -> Difficulty:
     """Take the mean of a column over epochs, then over runs, as the difficulty; `several` warns where there is one run.
 
-    Raises as `dynamics_table.window` and `reduce`.
+    Raises as `dynamics_window.window` and `dynamics_table.reduce`.
     """
     where = f"difficulty {name}"
     cells = reduce(window(tables, config, measure.columns, where), measure, tables, where)

@@ -8,7 +8,8 @@ import polars as pl
 
 from gradatim.tasks.core.registry import register
 from gradatim.tasks.difficulty.dynamics_result import NEEDS, PAUL, cost, mean_over_training
-from gradatim.tasks.difficulty.dynamics_table import ERROR, DynamicsConfig
+from gradatim.tasks.difficulty.dynamics_table import ERROR
+from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig
 from gradatim.tasks.difficulty.result import Difficulty
 
 
@@ -37,7 +38,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: El2nConfig, seed: int = 0) -
     Raises
     ------
     UsageError, DataRefused
-        As `dynamics_table.window` and `reduce`.
+        As `dynamics_window.window` and `dynamics_table.reduce`.
     """
     return mean_over_training(
         tables, config, ERROR, seed, name="el2n", title="EL2N", scale="error norm", source=PAUL, several=True

@@ -13,7 +13,8 @@ from pydantic import Field
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core.registry import register
 from gradatim.tasks.difficulty.dynamics_result import NEEDS, cost, finish
-from gradatim.tasks.difficulty.dynamics_table import CORRECT, RIGHT, Cells, DynamicsConfig, Window, reduce, window
+from gradatim.tasks.difficulty.dynamics_table import CORRECT, RIGHT, Cells, reduce
+from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, Window, window
 from gradatim.tasks.difficulty.result import Difficulty
 
 SOURCE = (
@@ -61,7 +62,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: ForgettingConfig, seed: int 
     Raises
     ------
     UsageError, DataRefused
-        As `dynamics_table.window` and `reduce`; also where the order inside of an epoch is unknown.
+        As `dynamics_window.window` and `dynamics_table.reduce`; also where the order inside of an epoch is unknown.
 
     Notes
     -----

@@ -9,7 +9,8 @@ import polars as pl
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core.registry import register
 from gradatim.tasks.difficulty.dynamics_result import NEEDS, PAUL, cost, mean_over_training
-from gradatim.tasks.difficulty.dynamics_table import DynamicsConfig, Measure
+from gradatim.tasks.difficulty.dynamics_table import Measure
+from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig
 from gradatim.tasks.difficulty.result import Difficulty
 
 GRADIENT = Measure(
@@ -53,7 +54,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: GrandConfig, seed: int = 0) 
     Raises
     ------
     UsageError
-        If hidden_norm was not recorded, and as `dynamics_table.window`.
+        If hidden_norm was not recorded, and as `dynamics_window.window`.
     DataRefused
         As `dynamics_table.reduce`.
     """

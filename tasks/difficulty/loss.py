@@ -8,7 +8,8 @@ import polars as pl
 
 from gradatim.tasks.core.registry import register
 from gradatim.tasks.difficulty.dynamics_result import NEEDS, cost, mean_over_training
-from gradatim.tasks.difficulty.dynamics_table import DynamicsConfig, column
+from gradatim.tasks.difficulty.dynamics_table import column
+from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig
 from gradatim.tasks.difficulty.result import Difficulty
 
 LOSS = column("loss")
@@ -40,6 +41,6 @@ def run(tables: Mapping[str, pl.DataFrame], config: LossConfig, seed: int = 0) -
     Raises
     ------
     UsageError, DataRefused
-        As `dynamics_table.window` and `reduce`.
+        As `dynamics_window.window` and `dynamics_table.reduce`.
     """
     return mean_over_training(tables, config, LOSS, seed, name="loss", title="loss", scale="nats", source=SOURCE)

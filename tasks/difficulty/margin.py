@@ -8,14 +8,8 @@ import polars as pl
 
 from gradatim.tasks.core.registry import register
 from gradatim.tasks.difficulty.dynamics_result import NEEDS, PLEISS, cost, finish
-from gradatim.tasks.difficulty.dynamics_table import (
-    DynamicsConfig,
-    at_last_epoch,
-    column,
-    reduce,
-    standard_error,
-    window,
-)
+from gradatim.tasks.difficulty.dynamics_table import column, reduce, standard_error
+from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, at_last_epoch, window
 from gradatim.tasks.difficulty.result import Difficulty
 
 MARGIN = column("margin")
@@ -47,7 +41,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: MarginConfig, seed: int = 0)
     Raises
     ------
     UsageError, DataRefused
-        As `dynamics_table.window` and `reduce`.
+        As `dynamics_window.window` and `dynamics_table.reduce`.
     """
     where = "difficulty margin"
     chosen = at_last_epoch(window(tables, config, MARGIN.columns, where))

@@ -14,15 +14,8 @@ from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core.registry import register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.difficulty.dynamics_result import NEEDS, cost, finish
-from gradatim.tasks.difficulty.dynamics_table import (
-    GOLD,
-    DynamicsConfig,
-    Floats,
-    Window,
-    reduce,
-    standard_error,
-    window,
-)
+from gradatim.tasks.difficulty.dynamics_table import GOLD, Floats, reduce, standard_error
+from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, Window, window
 from gradatim.tasks.difficulty.result import Difficulty
 
 SOURCE = (
@@ -91,7 +84,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: PrequentialConfig, seed: int
     Raises
     ------
     UsageError
-        Where the pattern names no model in a run's name; and as `dynamics_table.window`.
+        Where the pattern names no model in a run's name; and as `dynamics_window.window`.
     DataRefused
         As `dynamics_table.reduce`.
     """

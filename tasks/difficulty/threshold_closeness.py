@@ -9,7 +9,8 @@ import polars as pl
 
 from gradatim.tasks.core.registry import register
 from gradatim.tasks.difficulty.dynamics_result import NEEDS, SWAYAMDIPTA, cost, finish
-from gradatim.tasks.difficulty.dynamics_table import GOLD, DynamicsConfig, reduce, standard_error, window
+from gradatim.tasks.difficulty.dynamics_table import GOLD, reduce, standard_error
+from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, window
 from gradatim.tasks.difficulty.result import Difficulty
 
 
@@ -46,7 +47,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: ClosenessConfig, seed: int =
     Raises
     ------
     UsageError, DataRefused
-        As `dynamics_table.window` and `reduce`.
+        As `dynamics_window.window` and `dynamics_table.reduce`.
     """
     where = "difficulty threshold_closeness"
     cells = reduce(window(tables, config, GOLD.columns, where), GOLD, tables, where)

@@ -12,7 +12,8 @@ from pydantic import Field
 from gradatim.tasks.core.registry import register
 from gradatim.tasks.difficulty.data_map import MapConfig, data_map, with_correct
 from gradatim.tasks.difficulty.dynamics_result import NEEDS, SWAYAMDIPTA, cost, finish
-from gradatim.tasks.difficulty.dynamics_table import GOLD, reduce, window
+from gradatim.tasks.difficulty.dynamics_table import GOLD, reduce
+from gradatim.tasks.difficulty.dynamics_window import window
 from gradatim.tasks.difficulty.result import Difficulty
 
 
@@ -53,7 +54,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: VariabilityConfig, seed: int
     Raises
     ------
     UsageError, DataRefused
-        As `dynamics_table.window` and `reduce`.
+        As `dynamics_window.window` and `dynamics_table.reduce`.
     """
     where = "difficulty variability"
     chosen = window(tables, config, GOLD.columns, where)

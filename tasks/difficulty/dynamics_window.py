@@ -1,0 +1,154 @@
+"""Which rows of the table `dynamics` count: the runs and the epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from gradatim.schemas.errors import DataRefused, UsageError, nearest
+from gradatim.tasks.core.registry import Config
+
+Whole = NDArray[np.int64]
+
+
+class DynamicsConfig(Config):
+    """Settings of every measure of training dynamics."""
+
+    runs: tuple[str, ...] = Field((), description="training runs that count, by run_id; all of them by default")
+    first_epoch: int | None = Field(None, description="first epoch that counts, to leave a burn-in out")
+    last_epoch: int | None = Field(None, description="last epoch that counts")
+    bins: int | None = Field(None, ge=1, le=1000, description="as many as the reliability supports, at most 10")
+    splits: int = Field(5, ge=0, le=100, description="random halves of the runs behind the reliability")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> DynamicsConfig:
+        if self.first_epoch is not None and self.last_epoch is not None and self.first_epoch > self.last_epoch:
+            raise ValueError(f"first_epoch {self.first_epoch} comes after last_epoch {self.last_epoch}")
+        if len(set(self.runs)) != len(self.runs):
+            raise ValueError("a run is named twice")
+        return self
+
+
+@dataclass(frozen=True)
+class Window:
+    """The rows that count.
+
+    Attributes
+    ----------
+    rows : polars.LazyFrame
+        example_id (String), run (UInt32: place in `runs`), `code` (Int64: place of the epoch in `epochs`), and the
+        table's columns.
+    runs : tuple of str
+        In order of name.
+    epochs : numpy.ndarray, shape (epochs,), int64
+        Different epochs of all runs, ascending.
+    expected : numpy.ndarray, shape (runs,), int64
+        Different epochs of each run.
+    last : numpy.ndarray, shape (runs,), int64
+        Place in `epochs` of each run's last one.
+    without_epoch : int
+        Rows that name no epoch: left out.
+    """
+
+    rows: pl.LazyFrame
+    runs: tuple[str, ...]
+    epochs: Whole
+    expected: Whole
+    last: Whole
+    without_epoch: int
+
+
+def window(tables: Mapping[str, Any], config: DynamicsConfig, columns: Sequence[str], where: str) -> Window:
+    """Choose the runs and epochs that count; streams once over two columns.
+
+    Raises
+    ------
+    UsageError
+        If a column, a run or the range of epochs is not there.
+    """
+    rows: pl.LazyFrame = tables["dynamics"].lazy()
+    names = rows.collect_schema().names()
+    for name in ("example_id", "epoch", *columns):
+        if name not in names:
+            raise UsageError(
+                f"the dynamics have no column {name!r}{nearest(name, names)}",
+                where=where,
+                expected="one of " + ", ".join(names),
+                remedy=f"log {name} while training" if name in columns else f"name it in the section dynamics: {name}",
+            )
+    if "run_id" not in names:
+        rows = rows.with_columns(run_id=pl.lit("run"))
+    rows = rows.with_columns(pl.col("example_id", "run_id").cast(pl.String), pl.col("epoch").cast(pl.Int64))
+    seen = rows.group_by("run_id", "epoch").len().sort("run_id", "epoch").collect(engine="streaming")
+    if seen.is_empty():
+        raise DataRefused("the dynamics have no row", where=where, expected="a row an example and epoch")
+    known = seen["run_id"].drop_nulls().unique().sort().to_list()
+    for name in config.runs:
+        if name not in known:
+            raise UsageError(
+                f"there is no run {name!r}{nearest(name, known)}",
+                where=f"{where}: runs",
+                expected="one of " + ", ".join(known[:20]),
+            )
+    runs = tuple(sorted(config.runs)) or tuple(known)
+    inside = pl.col("run_id").is_in(runs)
+    first = config.first_epoch if config.first_epoch is not None else -(2**62)
+    last = config.last_epoch if config.last_epoch is not None else 2**62
+    inside = inside & pl.col("epoch").is_between(first, last)
+    chosen = seen.filter(inside)
+    without = int(seen.filter(pl.col("run_id").is_in(runs) & pl.col("epoch").is_null())["len"].sum())
+    if chosen.is_empty():
+        there = seen.filter(pl.col("run_id").is_in(runs))["epoch"].drop_nulls().sort()
+        raise UsageError(
+            "no row of these runs lies in this range of epochs",
+            where=f"{where}: first_epoch, last_epoch",
+            expected=f"epochs from {there[0]} to {there[-1]}" if len(there) else "rows that name their epoch",
+        )
+    epochs = chosen["epoch"].unique().sort()
+    place = {name: number for number, name in enumerate(runs)}
+    run = np.array([place[name] for name in chosen["run_id"]], dtype=np.int64)
+    different: Whole = epochs.to_numpy().astype(np.int64)
+    code = np.searchsorted(different, chosen["epoch"].to_numpy())
+    end = np.full(len(runs), -1, dtype=np.int64)
+    np.maximum.at(end, run, code)
+    return Window(
+        rows=rows.filter(inside).with_columns(run=_run(runs), code=_code(epochs)),
+        runs=runs,
+        epochs=different,
+        expected=np.bincount(run, minlength=len(runs)).astype(np.int64),
+        last=end,
+        without_epoch=without,
+    )
+
+
+def _run(runs: Sequence[str]) -> pl.Expr:
+    if len(runs) == 1:
+        return pl.lit(0, pl.UInt32)
+    return pl.col("run_id").replace_strict(list(runs), list(range(len(runs))), return_dtype=pl.UInt32)
+
+
+def _code(epochs: pl.Series) -> pl.Expr:
+    low, high = int(epochs[0]), int(epochs[-1])
+    if high - low + 1 == len(epochs):
+        return pl.col("epoch") - low
+    return pl.col("epoch").replace_strict(epochs, pl.Series(range(len(epochs))), return_dtype=pl.Int64)
+
+
+def at_last_epoch(chosen: Window) -> Window:
+    """Keep each run's last epoch only."""
+    ends = dict(enumerate(chosen.last.tolist()))
+    last = pl.col("run").replace_strict(list(ends), list(ends.values()), return_dtype=pl.Int64)
+    return Window(
+        chosen.rows.filter(pl.col("code") == last),
+        chosen.runs,
+        chosen.epochs,
+        np.minimum(chosen.expected, 1),
+        chosen.last,
+        chosen.without_epoch,
+    )
