@@ -49,12 +49,12 @@ def finish(objective: Asymptotic, grid: Grid, maximum: Maximum, turns: int = 60)
     """
     x, trace = maximum.x, list(maximum.trace)
     low, high = objective.bounds()
-    information, damping = None, 0.0
+    information, damping, close = None, 0.0, False
     for _ in range(turns):
         e = objective.expect(x, grid)
         full = objective.widen(x)
         score = objective.collapse(objective.score(full, e, grid)[0].ravel())
-        information = observed(objective, full, e, grid)
+        information = (observed if close else near)(objective, full, e, grid)  # far off, the cheap one will do
         held = ((x <= low) & (score < 0)) | ((x >= high) & (score > 0))
         free = np.flatnonzero(~held)
         step, added = _damped(information[np.ix_(free, free)], score[free], damping)
@@ -71,14 +71,18 @@ def finish(objective: Asymptotic, grid: Grid, maximum: Maximum, turns: int = 60)
                 rising = True
                 break
             full_step /= 3.0
+        if not rising and not close:
+            close = True
+            continue
         if not rising:
             return Maximum(x, tuple(trace), largest < 1e-3), information
         moved = float(np.abs(to - x).max(initial=0.0))
         x, damping = to, added / 10 if added > 1e-8 else 0.0
         trace.append(max(value, trace[-1]))
-        if added == 0.0 and moved < 1e-6 and largest < 1e-6:
+        if close and added == 0.0 and moved < 1e-6 and largest < 1e-6:
             return Maximum(x, tuple(trace), True), information
-    return Maximum(x, tuple(trace), False), information
+        close = close or largest < 0.05
+    return Maximum(x, tuple(trace), False), information if close else None
 
 
 def _damped(information: np.ndarray, score: np.ndarray, damping: float) -> tuple[np.ndarray, float]:

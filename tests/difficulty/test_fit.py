@@ -103,6 +103,7 @@ def test_lsat7_abilities_have_the_published_digits() -> None:
     assert eap[-1] == pytest.approx(0.7272, abs=2e-4)
     assert spread[0] == pytest.approx(0.6927, abs=2e-4)
     assert fit.map(rows)[:6] == pytest.approx([-1.8164, -1.4946, -1.4823, -1.1791, -1.0952, -0.7946], abs=2e-4)
+    assert fit.map_abilities[[0, 12, 31]] == pytest.approx(fit.map(rows)[:3])
     assert fit.abilities[:12] == pytest.approx([eap[0]] * 12)
 
 
@@ -127,6 +128,7 @@ def test_lsat6_information_and_expected_counts_have_the_published_digits() -> No
     assert fit.pattern_probability(every).sum() == pytest.approx(1.0)
 
 
+@pytest.mark.data
 def test_rasch_scores_of_lsat6_patterns_match_the_reference_file(data: Path) -> None:
     frame = pl.read_csv(data / "irt_classic" / "lsat6_rasch_a1_eap_scores.csv")
     rows = frame.select(pl.nth(range(5))).to_numpy().astype(float)
@@ -151,48 +153,72 @@ CASES = [
 ]  # fmt: skip
 
 
+COARSE = {
+    ("abortion", "ltm_1pl"), ("abortion", "ltm_2pl"), ("sat12", "ltm_rasch_a1"), ("sat12", "ltm_2pl"),
+    ("verbal_aggression", "ltm_1pl"), ("verbal_aggression", "ltm_2pl"),
+}  # fmt: skip
+"""Sets whose likelihood the reference's 21 Gauss-Hermite nodes miss by more than .05, by up to 1.33."""
+
+
+def _reference(data: Path, dataset: str, model: str) -> tuple[pl.DataFrame, np.ndarray]:
+    reference = pl.read_csv(data / "irt_classic" / "reference_estimates.csv", null_values="NA").filter(
+        (pl.col("dataset") == dataset) & (pl.col("model") == model)
+    )
+    answers = pl.read_csv(data / "irt_classic" / f"{dataset}.csv").select(reference["item"].to_list())
+    return reference, answers.to_numpy().astype(float)
+
+
+@pytest.mark.data
 @pytest.mark.parametrize(("dataset", "model"), CASES)
 def test_every_reference_fit_is_reached_on_the_references_own_quadrature(data: Path, dataset: str, model: str) -> None:
     # the reference integrates over 21 Gauss-Hermite nodes, too few for some of these sets: compare like with like
-    reference = pl.read_csv(data / "irt_classic" / "reference_estimates.csv", null_values="NA").filter(
-        (pl.col("dataset") == dataset) & (pl.col("model") == model)
-    )
-    answers = pl.read_csv(data / "irt_classic" / f"{dataset}.csv").select(reference["item"].to_list())
+    reference, answers = _reference(data, dataset, model)
     nodes, weights = np.polynomial.hermite.hermgauss(21)
     grid = Grid(nodes * np.sqrt(2), np.log(weights / np.sqrt(np.pi)))
-    objective = Objective(group_patterns(answers.to_numpy().astype(float)), REFERENCE[model], np.ones(len(reference)))
+    objective = Objective(group_patterns(answers), REFERENCE[model], np.ones(len(reference)))
     maximum = maximise(objective, grid, objective.start())
     assert maximum.settled
-    loglik, theirs = maximum.trace[-1], reference["loglik"][0]
-    # a fit may end higher than the reference's, which stopped early on flat ridges, but not lower
-    assert loglik > theirs - 0.05
-    if (dataset, model) not in {("sat12", "ltm_2pl")}:
-        assert loglik == pytest.approx(theirs, abs=0.05)
+    a, d = objective.unpack(maximum.x)
+    assert maximum.trace[-1] == pytest.approx(reference["loglik"][0], abs=1e-3)
+    # the references stop where the likelihood changes little: .003 on LSAT6's flat locations, less elsewhere
+    assert a == pytest.approx(reference["a"].to_numpy(), abs=1e-3)
+    assert -d / a == pytest.approx(reference["b"].to_numpy(), abs=3e-3)
+    assert len(maximum.x) == reference["npar"][0]
 
 
-@pytest.mark.parametrize(
-    ("dataset", "model"),
-    [case for case in CASES if case[0] not in ("abortion", "verbal_aggression", "sat12")],
-)
-def test_every_reference_fit_is_reached_where_its_quadrature_resolves_the_data(
+@pytest.mark.data
+@pytest.mark.parametrize(("dataset", "model"), CASES)
+def test_every_reference_fit_is_reached_where_its_quadrature_resolves_the_data_and_bettered_elsewhere(
     data: Path, dataset: str, model: str
 ) -> None:
-    reference = pl.read_csv(data / "irt_classic" / "reference_estimates.csv", null_values="NA").filter(
-        (pl.col("dataset") == dataset) & (pl.col("model") == model)
-    )
-    answers = pl.read_csv(data / "irt_classic" / f"{dataset}.csv").select(reference["item"].to_list())
+    reference, answers = _reference(data, dataset, model)
     kind = REFERENCE[model]
     fit = fit_irt(
-        answers.to_numpy().astype(float),
+        answers,
         "2pl" if kind == "2pl" else "1pl",
         slope="fixed" if kind == "fixed" else "free",
     )
     assert fit.converged
-    assert fit.loglik == pytest.approx(reference["loglik"][0], abs=0.05)
-    assert np.abs(fit.b - reference["b"].to_numpy()).max() < 0.02
-    assert np.abs(fit.a - reference["a"].to_numpy()).max() < 0.03
+    a, b, theirs = reference["a"].to_numpy(), reference["b"].to_numpy(), reference["loglik"][0]
+    fine = Grid.of(401, 8.0)
+    data_ = group_patterns(answers)
+    at_theirs = expectation(data_, a, -a * b, fine).loglik
+    assert fit.loglik == pytest.approx(expectation(data_, fit.a, fit.d, fine).loglik, abs=2e-3)  # ours is resolved
+    assert fit.loglik >= at_theirs - 2e-3
+    if (dataset, model) in COARSE:
+        # its own value is off by the quadrature: at its own parameters a fine grid says otherwise
+        assert abs(theirs - at_theirs) > 0.05
+        assert abs(fit.loglik - theirs) < 1.4
+        # steep slopes, and the location of SAT12's item 32 at 12.8, move most
+        assert np.abs(fit.b - b).max() < 0.05
+        assert np.abs(fit.a - a).max() < (0.4 if dataset == "abortion" else 0.1)
+        return
+    assert fit.loglik == pytest.approx(theirs, abs=0.05)
+    assert np.abs(fit.b - b).max() < 0.02
+    assert np.abs(fit.a - a).max() < 0.03
 
 
+@pytest.mark.data
 def test_sat12_2pl_keeps_a_location_far_out(data: Path) -> None:
     fit = fit_irt(pl.read_csv(data / "irt_classic" / "sat12.csv").to_numpy().astype(float), "2pl")
     assert fit.loglik == pytest.approx(-9488.955, abs=1e-3)
@@ -200,6 +226,7 @@ def test_sat12_2pl_keeps_a_location_far_out(data: Path) -> None:
     assert [fit.a[0], fit.a[30], fit.a[31]] == pytest.approx([0.801, 2.337, 0.130], abs=1e-3)
 
 
+@pytest.mark.data
 def test_swe_bench_difficulty_agrees_with_pass_rate_reference_and_people(data: Path) -> None:
     folder = data / "agentbench"
     answers = (
