@@ -52,6 +52,8 @@ class Window:
         Different epochs of each run.
     last : numpy.ndarray, shape (runs,), int64
         Place in `epochs` of each run's last one.
+    cells : int
+        About how many pairs of a run and an example there are: rows over epochs.
     without_epoch : int
         Rows that name no epoch: left out.
     """
@@ -61,6 +63,7 @@ class Window:
     epochs: Whole
     expected: Whole
     last: Whole
+    cells: int
     without_epoch: int
 
 
@@ -123,6 +126,7 @@ def window(tables: Mapping[str, Any], config: DynamicsConfig, columns: Sequence[
         epochs=different,
         expected=np.bincount(run, minlength=len(runs)).astype(np.int64),
         last=end,
+        cells=int(np.ceil((np.bincount(run, chosen["len"].to_numpy()) / np.bincount(run)).sum())),
         without_epoch=without,
     )
 
@@ -150,5 +154,6 @@ def at_last_epoch(chosen: Window) -> Window:
         chosen.epochs,
         np.minimum(chosen.expected, 1),
         chosen.last,
+        chosen.cells,
         chosen.without_epoch,
     )

@@ -134,7 +134,7 @@ def _by_model(probes: Window, config: PrequentialConfig, where: str) -> Window:
     sizes = _sizes(probes)
     expected = [len({size for p, size in sizes if place[p] == m}) for m in range(len(models))]
     last = [max(size for p, size in sizes if place[p] == m) for m in range(len(models))]
-    return Window(rows, tuple(models), probes.epochs, np.array(expected), np.array(last), probes.without_epoch)
+    return replace(probes, rows=rows, runs=tuple(models), expected=np.array(expected), last=np.array(last))
 
 
 def _sizes(probes: Window) -> list[tuple[int, int]]:
