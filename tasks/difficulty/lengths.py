@@ -19,6 +19,9 @@ UNITS = (
 BATCH = 1000
 """Texts that the tokenizer sees at once."""
 _APOSTROPHE = r"'(ve|ll|re|[tsd])"
+_LETTER = r"[\p{L}\p{N}_]"  # what Python's \w is, which Rust's is not
+_SENTENCE = rf"{_LETTER}[^.!?\s]*(?:\s[^.!?]*?{_LETTER}[^.!?\s]*){{2}}[^.!?]*"
+"""What stands between marks that end a sentence, with a letter or digit in three words or more."""
 
 
 def tokens_only(unit: Unit, tokenizer: str | None) -> None:
@@ -69,14 +72,13 @@ def count_sentences(texts: pl.Series) -> pl.Series:
     A sentence ends with full stops, exclamation or question marks; those of one or two words, such as abbreviations
     and numbers, do not count; a text has at least one.
     """
-    runs = texts.str.extract_all(r"\b[^.!?]+[.!?]*")
-    count = runs.list.len().fill_null(0).to_numpy()
-    long = clean(runs.explode().drop_nulls()).str.count_matches(r"\S+").to_numpy() > 2
-    ends = np.concatenate([[0], np.cumsum(long.astype(np.int64))])
-    stop = np.cumsum(count)
-    sentences = pl.Series(np.maximum(1, ends[stop] - ends[stop - count])).cast(pl.UInt32)
-    lengths = texts.str.len_chars()
-    return pl.select(pl.when(lengths == 0).then(pl.lit(0, pl.UInt32)).when(lengths > 0).then(sentences)).to_series()
+    found = texts.to_frame("text").select(
+        pl.when(pl.col("text").str.len_bytes() == 0)
+        .then(0)
+        .otherwise(pl.col("text").str.count_matches(_SENTENCE).clip(lower_bound=1))
+        .cast(pl.UInt32)
+    )
+    return found.to_series()
 
 
 def count_tokens(texts: pl.Series, path: str) -> pl.Series:
