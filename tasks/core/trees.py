@@ -77,18 +77,28 @@ def flatten(trees: pl.Series) -> Forest:
 
     Nodes are put in the order of `node` where the column has one. Parents are positions in that order.
     """
+    return lay_out(trees)[0]
+
+
+def lay_out(trees: pl.Series) -> tuple[Forest, np.ndarray]:
+    """Do as `flatten` does, and say which trees do not number their nodes from 0 to n - 1 (bool, shape (trees,))."""
     counts = trees.list.len().fill_null(0).to_numpy().astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(counts)])
+    misnumbered = np.zeros(len(counts), dtype=bool)
     present = trees.drop_nulls()
     nodes = present.filter(present.list.len() > 0).explode().struct.unnest()
     if nodes.is_empty():
-        return Forest(offsets, np.zeros(0, np.int64), pl.Series("label", [], dtype=pl.String))
-    tree = np.repeat(np.arange(len(counts)), counts)
+        return Forest(offsets, np.zeros(0, np.int64), pl.Series("label", [], dtype=pl.String)), misnumbered
     if "node" in nodes.columns:
-        order = np.lexsort((nodes["node"].fill_null(-1).to_numpy(), tree))
-        nodes = nodes[order]
+        node = nodes["node"].cast(pl.Int64).fill_null(-1).to_numpy()
+        expected = np.arange(len(node)) - np.repeat(offsets[:-1], counts)
+        if not np.array_equal(node, expected):  # sorting is the dearest part: most columns are sorted
+            tree = np.repeat(np.arange(len(counts)), counts)
+            order = np.lexsort((node, tree))
+            nodes = nodes[order]
+            misnumbered[tree[node[order] != expected]] = True
     parent = nodes["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
-    return Forest(offsets, parent, nodes["label"].cast(pl.String))
+    return Forest(offsets, parent, nodes["label"].cast(pl.String)), misnumbered
 
 
 def problems(trees: pl.Series) -> pl.Series:
@@ -105,42 +115,32 @@ def problems(trees: pl.Series) -> pl.Series:
         Null where the tree is sound or null; otherwise "no nodes", "no root", "2 roots", "node numbers are not 0 to
         n-1", "a parent that is not there", "a cycle" or "a node without label".
     """
-    forest = flatten(trees)
-    count, tree, size = len(trees), forest.tree, forest.size
+    forest, misnumbered = lay_out(trees)
+    reason = faults(forest, misnumbered)
+    reason[trees.is_null().to_numpy()] = None
+    return pl.Series("problem", reason.tolist(), dtype=pl.String)
+
+
+def faults(forest: Forest, misnumbered: np.ndarray) -> np.ndarray:
+    """Say what is wrong with each tree, as `problems` does: objects, shape (trees,); None where it is sound."""
+    tree, size = forest.tree, forest.size
+    count = len(size)
     roots = np.bincount(tree[forest.parent == -1], minlength=count)
     outside = np.bincount(tree[(forest.parent < -1) | (forest.parent >= size[tree])], minlength=count) > 0
     unlabelled = np.bincount(tree[forest.label.is_null().to_numpy()], minlength=count) > 0
     reason = np.full(count, None, dtype=object)
     reason[unlabelled] = "a node without label"
-    reason[_levels(forest)[1]] = "a cycle"
+    reason[node_levels(forest)[1]] = "a cycle"
     for many in np.unique(roots[roots > 1]):
         reason[roots == many] = f"{many} roots"
     reason[roots == 0] = "no root"
     reason[outside] = "a parent that is not there"
-    reason[_misnumbered(trees, forest)] = "node numbers are not 0 to n-1"
+    reason[misnumbered] = "node numbers are not 0 to n-1"
     reason[size == 0] = "no nodes"
-    reason[trees.is_null().to_numpy()] = None
-    return pl.Series("problem", reason.tolist(), dtype=pl.String)
+    return reason
 
 
-def _misnumbered(trees: pl.Series, forest: Forest) -> np.ndarray:
-    inner = trees.dtype.inner if isinstance(trees.dtype, pl.List) else None
-    wrong = np.zeros(len(trees), dtype=bool)
-    if (
-        not isinstance(inner, pl.Struct)
-        or "node" not in [field.name for field in inner.fields]
-        or not forest.size.sum()
-    ):
-        return wrong
-    present = trees.drop_nulls()
-    node = present.filter(present.list.len() > 0).explode().struct.field("node").fill_null(-1).to_numpy()
-    node = node[np.lexsort((node, forest.tree))]
-    expected = np.arange(len(node)) - np.repeat(forest.offsets[:-1], forest.size)
-    wrong[np.unique(forest.tree[node != expected])] = True
-    return wrong
-
-
-def _levels(forest: Forest) -> tuple[np.ndarray, np.ndarray]:
+def node_levels(forest: Forest) -> tuple[np.ndarray, np.ndarray]:
     """Depth of each node (root 0) by path doubling, and which trees hold a cycle. Cost: nodes x log2(largest tree)."""
     tree, size = forest.tree, forest.size
     inside = (forest.parent >= 0) & (forest.parent < size[tree])
@@ -165,7 +165,7 @@ def sizes(trees: pl.Series) -> pl.Series:
 def depths(trees: pl.Series) -> pl.Series:
     """Levels of each tree below its root: Int64, 0 for a single node, null where the tree is null or has no nodes."""
     forest = flatten(trees)
-    depth, _ = _levels(forest)
+    depth, _ = node_levels(forest)
     deepest = np.zeros(len(trees), dtype=np.int64)
     np.maximum.at(deepest, forest.tree, depth)
     return pl.Series("depth", deepest).zip_with(pl.Series(forest.size > 0), pl.Series([None], dtype=pl.Int64))

@@ -1,13 +1,16 @@
 """Trees: reading, refusing, measuring."""
 
 import json
+from random import Random
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.core import trees
+from gradatim.tasks.core.distinct_trees import distinct
 
 Nested = tuple[str, list["Nested"]]
 
@@ -132,3 +135,72 @@ def test_a_column_of_nulls_or_without_rows_stays_one() -> None:
     parsed, problems = trees.parse(pl.Series([None, None], dtype=pl.String))
     assert parsed.null_count() == problems.null_count() == 2
     assert len(trees.parse(pl.Series([], dtype=pl.String))[0]) == 0
+
+
+# --- different trees
+
+
+def labelled(*nodes: tuple[int, str]) -> list[dict[str, object]]:
+    return [{"node": i, "parent": p, "label": label} for i, (p, label) in enumerate(nodes)]
+
+
+@given(st.lists(st.one_of(st.none(), nested()), max_size=8), st.randoms())
+def test_rows_share_a_tree_exactly_where_their_node_lists_are_equal(found: list[Nested | None], random: Random) -> None:
+    rows = [None if tree is None else nodes(tree) for tree in [*found, *found]]
+    random.shuffle(rows)
+    d = distinct(pl.Series("structure", rows, dtype=trees.TREE_DTYPE))
+    for i, one in enumerate(rows):
+        assert (d.tree[i] == -1) == (one is None)
+        for j, other in enumerate(rows):
+            assert one is None or (d.tree[i] == d.tree[j]) == (one == other)
+    stored = d.forest.to_series().to_list()
+    assert all(one is None or stored[d.tree[i]] == one for i, one in enumerate(rows))
+    assert d.rows().sum() == sum(one is not None for one in rows)
+    assert d.labels.gather(d.label).to_list() == d.forest.label.to_list()
+
+
+def test_left_siblings_and_parents_are_places_among_all_nodes_in_any_numbering() -> None:
+    # the second tree numbers a child before its parent
+    d = distinct(
+        pl.Series(
+            [labelled((-1, "a"), (0, "b"), (0, "c"), (1, "d"), (0, "e")), labelled((2, "x"), (2, "y"), (-1, "z"))],
+            dtype=trees.TREE_DTYPE,
+        )
+    )
+    assert d.up.tolist() == [-1, 0, 0, 1, 0, 7, 7, -1]
+    assert d.left.tolist() == [-1, -1, 1, -1, 2, -1, 5, -1]
+
+
+def test_labels_are_numbered_by_their_bytes_whatever_the_order_of_rows() -> None:
+    one, two = labelled((-1, "b"), (0, "é")), labelled((-1, "a"))
+    for rows in ([one, two], [two, one]):
+        assert distinct(pl.Series(rows, dtype=trees.TREE_DTYPE)).labels.to_list() == ["a", "b", "é"]
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (tree(-1, 2, 1), "a cycle"),
+        (tree(-1, -1), "2 roots"),
+        (tree(1, 0), "no root"),
+        (tree(-1, 5), "a parent that is not there"),
+        ([{"node": 3, "parent": -1, "label": "x"}], "node numbers are not 0 to n-1"),
+        ([{"node": 0, "parent": -1, "label": None}], "a node without label"),
+    ],
+)
+def test_what_is_no_tree_is_refused_with_the_names_of_its_rows(found: list[dict[str, object]], reason: str) -> None:
+    column = pl.Series([tree(-1, 0), *[found] * 5, None, []], dtype=trees.TREE_DTYPE)
+    ids = pl.Series([f"q{i}" for i in range(8)])
+    with pytest.raises(DataRefused, match=f"5 of 8 structures are no trees: {reason}") as caught:
+        distinct(column, ids)
+    assert "example 'q1', example 'q2', example 'q3' and 2 more" in str(caught.value)
+    with pytest.raises(DataRefused, match="row 1, row 2"):
+        distinct(column)
+
+
+def test_nulls_and_empty_lists_are_no_trees_and_a_column_of_words_is_named() -> None:
+    column = pl.Series([None, [], tree(-1)], dtype=trees.TREE_DTYPE)
+    assert distinct(column).tree.tolist() == [-1, -1, 0]
+    assert len(distinct(column.head(2))) == 0
+    with pytest.raises(UsageError, match="of type String"):
+        distinct(pl.Series(["(a)"]))
