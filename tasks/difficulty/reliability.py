@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
+import polars as pl
 
+from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.hashing import uniform
 from gradatim.tasks.core.ranks import distinct
 
@@ -65,8 +67,83 @@ def split_half(
             found.append(float(np.corrcoef(first[both], second[both])[0, 1]))
     if not found:
         return None
-    r = float(np.mean(found))
-    return 2 * r / (1 + r) if r > 0 else 0.0
+    return spearman_brown(float(np.mean(found)), 2.0)
+
+
+def spearman_brown(reliability: float, factor: float) -> float:
+    """Reliability with `factor` times as many respondents: k R / (1 + (k - 1) R), in [0, 1]; 0 where R is not positive.
+
+    Source: C. Spearman (1910). Correlation calculated from faulty data; W. Brown (1910). Some experimental results in
+    the correlation of mental abilities.
+    """
+    r = min(max(reliability, 0.0), 1.0)
+    return factor * r / (1.0 + (factor - 1.0) * r) if r > 0 else 0.0
+
+
+def growth(
+    estimate: Callable[[np.ndarray], np.ndarray],
+    respondents: Sequence[str],
+    *,
+    seed: int,
+    draws: int = 3,
+    overall: float | None = None,
+) -> pl.DataFrame:
+    """Measure the reliability with 4, 8, 16, ... respondents, on pairs of disjoint random subsets of that size.
+
+    Parameters
+    ----------
+    estimate : callable
+        As of `split_half`. A subset that it refuses (`DataRefused`) is left out.
+    respondents : sequence of str
+    seed, draws : int
+        Pairs of each size; subsets of one draw are nested, a pure function of (seed, draw, ids).
+    overall : float, optional
+        Reliability with all respondents, for a last row.
+
+    Returns
+    -------
+    polars.DataFrame
+        respondents, reliability (mean correlation of the pairs, at least 0), low and high (least and largest of the
+        pairs), pairs; sizes up to half of the respondents. No rows with fewer than 8.
+
+    Notes
+    -----
+    2 x draws estimates a size. Unlike `spearman_brown` nothing is assumed of how errors shrink.
+    """
+    rows: list[tuple[int, float, float, float, int]] = []
+    size = 4
+    orders = []
+    for draw in range(draws):
+        chance = uniform(respondents, seed, f"difficulty.growth.{draw}")
+        orders.append(np.lexsort((np.asarray(respondents, dtype=object), chance)))
+    while 2 * size <= len(respondents) and draws > 0:
+        found = []
+        for order in orders:
+            try:
+                first, second = estimate(np.sort(order[:size])), estimate(np.sort(order[size : 2 * size]))
+            except DataRefused:
+                continue
+            both = np.isfinite(first) & np.isfinite(second)
+            if both.sum() >= 3 and np.ptp(first[both]) > 1e-12 and np.ptp(second[both]) > 1e-12:
+                found.append(max(0.0, float(np.corrcoef(first[both], second[both])[0, 1])))
+        if found:
+            rows.append((size, float(np.mean(found)), min(found), max(found), len(found)))
+        size *= 2
+    if overall is not None and rows:
+        rows.append((len(respondents), overall, overall, overall, 0))
+    kinds = {"respondents": pl.Int64, "reliability": pl.Float64, "low": pl.Float64, "high": pl.Float64}
+    return pl.DataFrame(rows, schema={**kinds, "pairs": pl.Int64}, orient="row")
+
+
+def respondents_needed(reliability: float, respondents: int, bins: int) -> int | None:
+    """How many respondents would support so many bins, by Spearman and Brown's formula; None where R is 0.
+
+    A number for planning: it takes the further respondents to be like those at hand.
+    """
+    if not reliability > 0.0:
+        return None
+    wanted, r = least_reliability(bins), min(reliability, 1.0 - 1e-9)
+    return int(np.ceil(respondents * wanted * (1.0 - r) / (r * (1.0 - wanted)) - 1e-9))
 
 
 def separation(values: np.ndarray, errors: np.ndarray) -> float | None:
@@ -96,7 +173,7 @@ def supported_bins(reliability: float | None) -> int:
     """
     if reliability is None:
         return MAX_BINS
-    return next((k for k in range(MAX_BINS, 1, -1) if reliability >= _needed(k) - 1e-9), 1)
+    return next((k for k in range(MAX_BINS, 1, -1) if reliability >= least_reliability(k) - 1e-9), 1)
 
 
 def own_bin_share(reliability: float, bins: int) -> float:
@@ -112,8 +189,10 @@ def own_bin_share(reliability: float, bins: int) -> float:
 
 
 @cache
-def _needed(bins: int) -> float:
-    """Smallest reliability that supports `bins`, by bisection."""
+def least_reliability(bins: int) -> float:
+    """Smallest reliability that supports `bins`, by bisection; 0 for one bin."""
+    if bins < 2:
+        return 0.0
     target = max(SHARE, 1.5 / bins)
     low, high = 0.0, 1.0
     for _ in range(40):
