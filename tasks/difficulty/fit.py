@@ -170,6 +170,7 @@ def fit_irt(
     nodes: int | None = None,
     errors: bool = True,
     tolerance: float | None = None,
+    start: tuple[Curves, Grid] | None = None,
 ) -> IRTFit:
     """Fit an item response model by marginal maximum likelihood.
 
@@ -200,6 +201,8 @@ def fit_irt(
         Whether to compute standard errors, infit and outfit.
     tolerance : float, optional
         Largest move of a parameter in the last pass; as small as numbers allow by default.
+    start : (Curves of all J items, Grid), optional
+        Where to start instead, e.g. at the fit of nearly the same respondents; few passes are then needed.
 
     Returns
     -------
@@ -234,7 +237,8 @@ def fit_irt(
     inner = np.flatnonzero(extreme == 0)
     chosen = specify(n, items, inner, model, slope, guessing, priors, choices)
     data = group_patterns(matrix[:, inner])
-    objective, grid, maximum, info, resolved, rounds = _fit(chosen, data, nodes, errors, tolerance)
+    near = None if start is None else (start[0].part(inner), start[1])
+    objective, grid, maximum, info, resolved, rounds = _fit(chosen, data, nodes, errors, tolerance, near)
     if chosen.slope == "common" and len(inner) and maximum.x[0] < 0.05:  # only the rates of right answers speak
         chosen = chosen.with_slope_one(f"fixed: the free one fell to {maximum.x[0]:.2g}, respondents do not differ")
         objective, grid, maximum, info, resolved, rounds = _fit(chosen, data, nodes, errors, tolerance)
@@ -297,18 +301,29 @@ def fit_irt(
 
 
 def _fit(
-    chosen: Model, data: Patterns, nodes: int | None, errors: bool, tolerance: float | None
+    chosen: Model,
+    data: Patterns,
+    nodes: int | None,
+    errors: bool,
+    tolerance: float | None,
+    near: tuple[Curves, Grid] | None = None,
 ) -> tuple[Objective | Asymptotic, Grid, Maximum, np.ndarray | None, bool, int]:
     """Maximise on a grid that is refined and widened until it resolves the data."""
     longest = int(data.masks.sum(axis=1).max(initial=0))
     guess = 2 * int(np.ceil(6 * np.sqrt(1.0 + 0.2 * longest))) + 1  # a step of about one posterior standard deviation
     grid = Grid.of(nodes or int(np.clip(guess, 61, MAX_NODES)))
+    if near is not None and not nodes:
+        grid = near[1]
     plain = chosen.plain(data)
     if not len(plain.slopes):
         return plain, grid, Maximum(plain.start(), (0.0,), True), None, True, 0
     starts: list[np.ndarray]
     objective: Objective | Asymptotic
-    if chosen.bare:
+    warm = near is not None and not (chosen.weak and (near[0].a <= 0).any())  # priors allow no slope below 0
+    if near is not None and warm:
+        objective = plain if chosen.bare else chosen.asymptotic(data, near[0])
+        starts = [plain.pack(near[0].a, near[0].d) if chosen.bare else objective.start()]
+    elif chosen.bare:
         objective, starts = plain, [plain.start()]
     else:
         first = maximise(plain, grid, plain.start(), tolerance=1e-2, passes=100)
@@ -331,7 +346,9 @@ def _fit(
             if edge and grid.nodes[-1] < 12:
                 grid, starts = grid.widened(), [maximum.x]
                 continue
-            if len(grid.nodes) < MAX_NODES:
+            if warm and fine:  # the grid that resolved nearly the same respondents
+                pass
+            elif len(grid.nodes) < MAX_NODES:
                 finer = expectation(data, _curves(objective, maximum.x), grid.doubled())
                 if not fine or abs(finer.loglik - e.loglik) >= 1e-3:
                     grid, starts = grid.doubled(), [maximum.x]

@@ -1,0 +1,237 @@
+"""Leaving respondents out: at most 1e-4 logits from a fit from scratch, in fewer passes."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradatim.schemas.errors import DataRefused
+from gradatim.tasks.difficulty.fit import fit_irt
+from gradatim.tasks.difficulty.leave_out import BOUNDED, Full, leave_out, leave_out_all
+
+_spec = importlib.util.spec_from_file_location("published", Path(__file__).with_name("published.py"))
+assert _spec is not None
+assert _spec.loader is not None
+published = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(published)
+
+MODELS: dict[str, dict[str, Any]] = {
+    "1pl": {},
+    "rasch": {"slope": "fixed"},
+    "2pl weak": {"model": "2pl"},
+    "2pl": {"model": "2pl", "priors": "none"},
+    "1pl guessing": {"guessing": 0.2},
+    "3pl": {"model": "3pl"},
+    "3pl common": {"model": "3pl", "slope": "common"},
+    "4pl": {"model": "4pl"},
+}
+
+
+def answers(n: int, items: int, seed: int, missing: float = 0.0) -> np.ndarray:
+    """Draw answers; no item is extreme in the ones that the tests use."""
+    matrix: np.ndarray = published.simulate(n, items, seed)[0]
+    return np.where(np.random.default_rng(seed + 1).random(matrix.shape) < missing, np.nan, matrix)
+
+
+def refit(matrix: np.ndarray, rows: Any, **how: Any) -> Any:
+    """Fit from scratch without some respondents."""
+    return fit_irt(np.delete(matrix, rows, axis=0), **how)
+
+
+@pytest.mark.parametrize("how", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_locations_are_those_of_a_fit_from_scratch_within_the_bound(how: dict[str, Any], missing: float) -> None:
+    matrix = answers(120, 25, 3, missing)
+    fit = fit_irt(matrix, **how)
+    full = Full.of(matrix, fit, **how)
+    assert full.inverse is not None
+    for rows in ([0], [3, 50, 119], np.arange(0, 120, 6)):
+        scratch = refit(matrix, rows, **how)
+        found = full.without(rows)
+        assert (found.inner == np.flatnonzero(scratch.extreme == 0)).all()
+        location = -found.curves.d / found.curves.a
+        assert np.abs(location - scratch.b[found.inner]).max() < BOUNDED
+        assert np.abs(location - fit.b[found.inner]).max() > 10 * BOUNDED  # or there was nothing to find
+        assert found.steps <= (10 if len(rows) == 1 else 20)
+
+
+def test_lsat7_without_any_one_pattern_is_the_fit_of_the_others() -> None:
+    matrix = published.matrix(published.LSAT7)
+    fit = fit_irt(matrix, "2pl")
+    full = Full.of(matrix, fit, model="2pl")
+    starts = np.cumsum([0, *published.patterns(published.LSAT7)[1][:-1]])
+    for row in starts[[0, 5, 17, 31]]:
+        found = full.without([row])
+        scratch = refit(matrix, [row], model="2pl")
+        assert -found.curves.d / found.curves.a == pytest.approx(scratch.b, abs=BOUNDED)
+        assert found.curves.a == pytest.approx(scratch.a, abs=BOUNDED)
+        assert found.steps <= 4
+
+
+def test_a_smaller_bound_takes_more_steps_and_keeps_it() -> None:
+    matrix = answers(80, 20, 5)
+    full = Full.of(matrix, fit_irt(matrix, "2pl"), model="2pl")
+    scratch = refit(matrix, [7, 8, 9], model="2pl")
+    loose, tight = full.without([7, 8, 9], bound=1e-2), full.without([7, 8, 9], bound=1e-8)
+    assert loose.steps < tight.steps
+    distance = [np.abs(-s.curves.d / s.curves.a - scratch.b).max() for s in (loose, tight)]
+    assert distance[0] < 1e-2
+    assert distance[1] < 1e-7 < distance[0]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 12), st.sampled_from(["1pl", "2pl"]))
+def test_any_part_of_the_respondents_can_go(seed: int, count: int, model: Any) -> None:
+    matrix = answers(30, 12, seed, 0.1)
+    matrix = matrix[:, np.isfinite(matrix).any(axis=0)]
+    fit = fit_irt(matrix, model)
+    rows = np.random.default_rng(seed).choice(30, count, replace=False)
+    found, kept = leave_out(matrix, fit, rows, model=model)
+    some = np.delete(matrix, rows, axis=0)[:, kept]
+    scratch = fit_irt(some, model)
+    told = scratch.extreme == 0
+    assert (found.extreme == scratch.extreme).all()
+    assert found.loglik == pytest.approx(scratch.loglik, abs=2e-3)
+    steady = told & (np.abs(scratch.b) < 10)  # a slope near 0 leaves a location undetermined
+    assert found.b[steady] == pytest.approx(scratch.b[steady], abs=BOUNDED)
+
+
+def test_the_whole_fit_is_that_of_the_others_with_its_errors() -> None:
+    matrix = answers(150, 20, 1)
+    fit = fit_irt(matrix, "2pl")
+    found, kept = leave_out(matrix, fit, [2, 3], model="2pl")
+    scratch = refit(matrix, [2, 3], model="2pl")
+    assert (kept == np.arange(20)).all()
+    for name in ("a", "b", "d", "se_a", "se_b", "infit", "outfit", "abilities", "ability_se", "map_abilities"):
+        assert getattr(found, name) == pytest.approx(getattr(scratch, name), abs=2 * BOUNDED), name
+    assert found.loglik == pytest.approx(scratch.loglik, abs=1e-6)
+    assert (found.n_respondents, found.converged, found.priors) == (148, True, scratch.priors)
+    assert found.n_iter < scratch.n_iter
+    bare, _ = leave_out(matrix, fit, [2, 3], model="2pl", errors=False)
+    assert np.isnan(bare.se_b).all()
+
+
+def test_items_that_only_the_left_out_told_apart_become_extreme() -> None:
+    matrix = answers(60, 15, 2)
+    matrix[:, 4] = 0.0
+    matrix[9, 4] = 1.0
+    matrix[:, 5] = 1.0
+    fit = fit_irt(matrix)
+    full = Full.of(matrix, fit)
+    found = full.without([9])
+    scratch = refit(matrix, [9])
+    assert 4 not in found.inner
+    assert 5 not in found.inner
+    assert -found.curves.d / found.curves.a == pytest.approx(scratch.b[found.inner], abs=BOUNDED)
+    whole, _ = leave_out(matrix, fit, [9], full=full)
+    assert (whole.extreme == scratch.extreme).all()
+    assert whole.b == pytest.approx(scratch.b, abs=BOUNDED)
+
+
+def test_items_that_nobody_else_answered_go_with_the_respondents() -> None:
+    matrix = answers(40, 12, 6)
+    matrix[2:, 3] = np.nan
+    matrix[:2, 3] = 0.0, 1.0
+    fit = fit_irt(matrix)
+    found, kept = leave_out(matrix, fit, [0, 1])
+    assert kept.tolist() == [0, 1, 2, *range(4, 12)]
+    assert found.b == pytest.approx(fit_irt(np.delete(matrix, 3, axis=1)[2:]).b, abs=BOUNDED)
+    assert 3 not in Full.of(matrix, fit).without([0, 1]).inner
+
+
+def test_settings_that_turn_with_the_number_of_respondents_turn() -> None:
+    matrix = answers(250, 12, 4)
+    fit = fit_irt(matrix, "2pl")
+    found, _ = leave_out(matrix, fit, [0], model="2pl")
+    assert (fit.priors, found.priors) == ("none", "weak")
+    assert found.b == pytest.approx(refit(matrix, [0], model="2pl").b, abs=BOUNDED)
+    few = Full.of(matrix, fit, model="2pl").without([0])
+    assert -few.curves.d / few.curves.a == pytest.approx(refit(matrix, [0], model="2pl").b, abs=BOUNDED)
+
+
+def test_given_numbers_an_item_go_with_their_items() -> None:
+    matrix = answers(80, 12, 8)
+    matrix[5:, 2] = np.nan
+    matrix[:5, 2] = 0.0, 1.0, 0.0, 1.0, 1.0
+    guessing = np.linspace(0.0, 0.3, 12)
+    fit = fit_irt(matrix, "2pl", guessing=guessing)
+    found, kept = leave_out(matrix, fit, np.arange(5), model="2pl", guessing=guessing)
+    assert len(kept) == 11
+    scratch = fit_irt(np.delete(matrix, 2, axis=1)[5:], "2pl", guessing=np.delete(guessing, 2))
+    assert found.b == pytest.approx(scratch.b, abs=BOUNDED)
+
+
+def test_where_the_information_is_no_help_a_warm_start_is_used() -> None:
+    matrix = answers(40, 10, 9)
+    matrix[:, 0] = (np.nanmean(matrix[:, 1:], axis=1) > 0.5).astype(float)  # separates perfectly: slope at its bound
+    fit = fit_irt(matrix, "2pl", priors="none")
+    full = Full.of(matrix, fit, model="2pl", priors="none")
+    if fit.at_bound.any():
+        assert full.inverse is None
+    found, _ = leave_out(matrix, fit, [0], full=full, model="2pl", priors="none")
+    scratch = refit(matrix, [0], model="2pl", priors="none")
+    assert found.loglik == pytest.approx(scratch.loglik, abs=1e-3)
+    same = np.tile([0.0, 1.0], (20, 5))  # respondents who do not differ: the slope is fixed
+    fit = fit_irt(np.concatenate([same, 1 - same]))
+    found, _ = leave_out(np.concatenate([same, 1 - same]), fit, [0])
+    assert found.slope.startswith("fixed:")
+
+
+def test_leaving_out_all_but_one_is_refused() -> None:
+    matrix = answers(6, 8, 0)
+    full = Full.of(matrix, fit_irt(matrix))
+    with pytest.raises(DataRefused, match="1 of 6 respondents would stay"):
+        full.without([0, 1, 2, 3, 4])
+    with pytest.raises(DataRefused, match="respondents would stay"):
+        leave_out(matrix, fit_irt(matrix), [0, 1, 2, 3, 4])
+
+
+def test_nobody_left_out_changes_nothing() -> None:
+    matrix = answers(50, 10, 0)
+    fit = fit_irt(matrix)
+    assert leave_out(matrix, fit, [])[0].b == pytest.approx(fit.b, abs=1e-7)
+
+
+def test_influence_ranks_respondents_by_what_a_refit_would_change() -> None:
+    matrix = answers(60, 30, 12)
+    matrix[7] = 1 - matrix[7]  # one who answers the other way round
+    fit = fit_irt(matrix, "2pl")
+    groups: dict[str, Any] = {f"r{i}": [i] for i in range(60)}
+    groups["family"] = np.arange(20, 40)
+    groups["nearly all"] = np.arange(59)
+    examples = [f"q{j}" for j in range(30)]
+    table = leave_out_all(matrix, fit, groups, examples, model="2pl")
+    assert table["name"][0] == "family"
+    assert len(table) == 62
+    for name in ("r7", "r12", "family"):
+        scratch = refit(matrix, groups[name], model="2pl")
+        told = scratch.extreme == 0
+        change = np.abs(scratch.b - fit.b)[told]
+        row = table.row(table["name"].to_list().index(name), named=True)
+        assert row["change_largest"] == pytest.approx(change.max(), abs=BOUNDED)
+        assert row["change_rms"] == pytest.approx(np.sqrt(np.mean(change**2)), abs=BOUNDED)
+        assert row["moved_most"] == examples[int(np.flatnonzero(told)[change.argmax()])]
+        rank = published.spearman(scratch.b[told], fit.b[told])
+        assert row["rank_correlation"] == pytest.approx(rank, abs=2e-3)
+        assert row["no_longer_told_apart"] == (~told).sum()
+    change = table.filter(table["name"].str.starts_with("r"))["change_rms"].to_list()
+    assert change == sorted(change, reverse=True)
+    last = table.row(-1, named=True)
+    assert last["name"] == "nearly all"
+    assert last["change_rms"] is None
+
+
+def test_the_order_of_respondents_and_of_groups_does_not_matter() -> None:
+    matrix = answers(40, 12, 3)
+    fit = fit_irt(matrix, "2pl")
+    turned = matrix[::-1]
+    first = leave_out_all(matrix, fit, {"a": [0], "b": [1, 2]}, list("abcdefghijkl"), model="2pl")
+    other = fit_irt(turned, "2pl")
+    second = leave_out_all(turned, other, {"b": [38, 37], "a": [39]}, list("abcdefghijkl"), model="2pl")
+    assert first.equals(second)
