@@ -22,7 +22,6 @@ from gradatim.tasks.diversity import task as diversity_tasks
 from gradatim.tasks.ingest import task as ingest_tasks
 from gradatim.tasks.splits import task as split_tasks
 
-
 ABLE = ("irt", "glicko2")
 """Difficulties that estimate abilities too, the preferred one first."""
 

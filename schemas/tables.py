@@ -130,7 +130,11 @@ TABLES: dict[str, TableSpec] = {
             [
                 _respondent,
                 ("family", _s, "family of related respondents"),
-                ("ability", _f8, "ability on the scale of the difficulty that estimates it: logits of irt, points of glicko2"),
+                (
+                    "ability",
+                    _f8,
+                    "ability on the scale of the difficulty that estimates it (logit, glicko)",
+                ),
                 ("standard_error", _f8, "standard error of ability"),
                 ("n", _i8, "number of responses"),
             ],
