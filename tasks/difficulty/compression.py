@@ -16,7 +16,7 @@ from gradatim.tasks.difficulty.result import Difficulty
 from gradatim.tasks.difficulty.texts import measured, text_column
 
 SOURCE = (
-    "M. Li, X. Chen, X. Li, B. Ma, P. M. B. Vitanyi (2004). The similarity metric; P. Deutsch, J.-L. Gailly (1996). "
+    "J. Ziv, A. Lempel (1977). A universal algorithm for sequential data compression; P. Deutsch, J.-L. Gailly (1996). "
     "ZLIB compressed data format specification version 3.3 (RFC 1950)"
 )
 CHUNK = 20_000
@@ -37,7 +37,7 @@ class CompressionConfig(Config):
     "compression",
     config=CompressionConfig,
     needs=("examples.{of}",),
-    cost=lambda rows, width: Cost(seconds=0.1 + 1e-5 * rows, bytes=1e8 + 400.0 * rows),
+    cost=lambda rows, width: Cost(seconds=0.1 + 7e-6 * rows, bytes=1e8 + 400.0 * rows),
     source=SOURCE,
     row_wise=True,
 )

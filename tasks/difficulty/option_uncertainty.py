@@ -68,7 +68,7 @@ class OptionUncertaintyConfig(Config):
         "options.gold",
         "respondents.family?",
     ),
-    cost=lambda rows, width: Cost(seconds=0.3 + 2e-6 * rows * max(width, 1), bytes=1e8 + 300.0 * rows * max(width, 1)),
+    cost=lambda rows, width: Cost(seconds=0.3 + 3e-6 * rows * max(width, 1), bytes=1e8 + 600.0 * rows * max(width, 1)),
     source=SOURCE,
     maturity="experimental",
 )

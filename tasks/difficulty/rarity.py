@@ -36,7 +36,7 @@ class RarityConfig(Config):
     "rarity",
     config=RarityConfig,
     needs=("examples.{of}",),
-    cost=lambda rows, width: Cost(seconds=0.1 + 6e-6 * rows, bytes=2e8 + 500.0 * rows),
+    cost=lambda rows, width: Cost(seconds=0.1 + 5e-6 * rows, bytes=2e8 + 500.0 * rows),
     source=SOURCE,
 )
 def run(tables: Mapping[str, pl.DataFrame], config: RarityConfig, seed: int = 0) -> Difficulty:

@@ -41,7 +41,7 @@ class ReadabilityConfig(Config):
     "readability",
     config=ReadabilityConfig,
     needs=("examples.{of}",),
-    cost=lambda rows, width: Cost(seconds=1.0 + 1e-5 * rows, bytes=2e8 + 900.0 * rows),
+    cost=lambda rows, width: Cost(seconds=0.5 + 7e-6 * rows, bytes=2e8 + 900.0 * rows),
     source=SOURCE,
     row_wise=True,
 )

@@ -34,7 +34,7 @@ class ReasoningStepsConfig(Config):
     "reasoning_steps",
     config=ReasoningStepsConfig,
     needs=("examples.{of}",),
-    cost=lambda rows, width: Cost(seconds=0.1 + 5e-6 * rows, bytes=1e8 + 500.0 * rows),
+    cost=lambda rows, width: Cost(seconds=0.1 + 3e-6 * rows, bytes=1e8 + 500.0 * rows),
     source=SOURCE,
     row_wise=True,
 )

@@ -48,7 +48,7 @@ class TraceLengthConfig(Config):
     "trace_length",
     config=TraceLengthConfig,
     needs=("examples.{of}", "examples.{correct}"),
-    cost=lambda rows, width: Cost(seconds=0.1 + 5e-6 * rows, bytes=1e8 + 600.0 * rows),
+    cost=lambda rows, width: Cost(seconds=0.1 + 4e-6 * rows, bytes=1e8 + 600.0 * rows),
     source=SOURCE,
     row_wise=True,
 )

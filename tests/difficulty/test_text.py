@@ -289,7 +289,8 @@ def test_grades_are_textstats(data: Path, tmp_path: Path, monkeypatch: pytest.Mo
     corpus.mkdir(parents=True)
     (corpus / "cmudict").write_text(DICTIONARY)  # textstat would download one
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
-    texts = [*TRICKY, *pl.read_ndjson(data / "gsm8k" / "test.jsonl")["question"].head(400)]
+    problems = pl.read_ndjson(data / "gsm8k" / "test.jsonl")
+    texts = [*TRICKY, *problems["question"], *problems["answer"]]
     found = _raw("readability", [*texts, "", "?!"], pronunciations=str(corpus / "cmudict"))
     assert len(found) == len(texts)
     for row, text in enumerate(texts):
