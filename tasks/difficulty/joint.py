@@ -1,0 +1,629 @@
+"""`fit_joint`: item parameters and abilities together, for more items than a marginal fit has time for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+import numpy as np
+
+from gradatim.schemas.errors import DataRefused, UsageError
+from gradatim.tasks.core.reduce import one_thread
+from gradatim.tasks.difficulty.cells import BLOCK, Cells, Dense, Layout, Sparse
+from gradatim.tasks.difficulty.curves import Curves, total_information
+from gradatim.tasks.difficulty.joint_step import (
+    BOUND,
+    D_SD,
+    HIGH,
+    LOW,
+    Abilities,
+    Kind,
+    Stepped,
+    Totals,
+    add_priors,
+    asymptotes,
+    evaluate,
+    step,
+    totals,
+)
+
+Model = Literal["1pl", "2pl", "3pl", "4pl"]
+MODELS: tuple[Model, ...] = ("1pl", "2pl", "3pl", "4pl")
+SINGLE = 20_000_000
+"""Cells above which arithmetic is in single precision (sums are not)."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class JointFit:
+    """A model fitted by `fit_joint`; the names are those of `fit.IRTFit`.
+
+    Attributes
+    ----------
+    model : "1pl", "2pl", "3pl" or "4pl"
+    a, b, d, g, u : (J,) float64
+        Discrimination, location, intercept (d = -a b), lower and upper asymptote.
+    se_a, se_b, se_d, se_g, se_u : (J,) float64
+        Standard errors given the abilities; NaN where there is none.
+    infit, outfit : (J,) float64
+        Mean squared residuals at the estimated abilities; NaN for extreme items and without `errors`.
+    extreme : (J,) int8
+        1 for an item that everyone got right, -1 for one that nobody did, else 0. Extreme items stay out of the fit and
+        are placed where half a response is expected to differ from the rest.
+    at_bound, asymptote_at_bound : (J,) bool
+        Items whose |a|, or an estimated g or u, stands at the end of its range.
+    abilities, ability_se : (n,) float64
+        Mode and standard deviation of the posterior of each ability given the items.
+    loglik : float
+        Marginal log-likelihood by Laplace's approximation, without priors of items; extreme items stay out.
+    n_parameters, n_respondents, n_iter : int
+    converged : bool
+        Whether the last sweep moved nothing by more than the tolerance.
+    slope, guessing, priors, errors : str
+        How slopes, lower asymptotes, priors and standard errors were made.
+    trace : tuple of float
+        What is climbed, after each sweep; never falls.
+    estimator : str
+        joint map.
+    """
+
+    model: Model
+    a: np.ndarray
+    b: np.ndarray
+    d: np.ndarray
+    g: np.ndarray
+    u: np.ndarray
+    se_a: np.ndarray
+    se_b: np.ndarray
+    se_d: np.ndarray
+    se_g: np.ndarray
+    se_u: np.ndarray
+    infit: np.ndarray
+    outfit: np.ndarray
+    extreme: np.ndarray
+    at_bound: np.ndarray
+    asymptote_at_bound: np.ndarray
+    abilities: np.ndarray
+    ability_se: np.ndarray
+    loglik: float
+    n_parameters: int
+    n_respondents: int
+    n_iter: int
+    converged: bool
+    slope: str
+    guessing: str
+    priors: str
+    errors: str
+    trace: tuple[float, ...]
+    estimator: str = "joint map"
+
+    @property
+    def map_abilities(self) -> np.ndarray:
+        """The abilities, which are posterior modes."""
+        return self.abilities
+
+    @property
+    def map_se(self) -> np.ndarray:
+        """Their standard deviations."""
+        return self.ability_se
+
+    @property
+    def curves(self) -> Curves:
+        """The item curves in slope-intercept form."""
+        return Curves(self.a, self.d, self.g, self.u)
+
+    def information(self, theta: np.ndarray) -> np.ndarray:
+        """Test information at abilities `theta` (T,), the sum of the items': (T,). See `curves.item_information`."""
+        return total_information(self.curves, np.asarray(theta, dtype=np.float64))
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, 2 p - 2 log L, with Laplace's log L."""
+        return 2 * self.n_parameters - 2 * self.loglik
+
+    @property
+    def bic(self) -> float:
+        """Schwarz' criterion, p log n - 2 log L, with Laplace's log L, n respondents."""
+        return float(self.n_parameters * np.log(self.n_respondents) - 2 * self.loglik)
+
+
+@dataclass(frozen=True)
+class State:
+    """Where the climb stands: items' (a, d, logit g, logit u) (4, J), abilities and posterior variances (n,)."""
+
+    x: np.ndarray
+    theta: np.ndarray
+    variance: np.ndarray
+    log_a: float
+
+
+def fit_joint(
+    cells: Cells | np.ndarray,
+    model: Model = "1pl",
+    *,
+    slope: Literal["free", "common", "fixed"] | float = "free",
+    guessing: float | np.ndarray | None = None,
+    priors: Literal["auto", "none", "weak"] = "auto",
+    choices: float | np.ndarray = 5,
+    errors: bool = True,
+    tolerance: float | None = None,
+    sweeps: int = 500,
+    dense: bool | None = None,
+    workers: int | None = None,
+) -> JointFit:
+    """Fit items and abilities together: joint maximum a posteriori.
+
+    Climbs the likelihood of all cells with abilities N(0, 1), less half the log-determinant of what the cells tell of
+    each ability (Laplace's approximation of the marginal likelihood, which keeps the scale of abilities at 1 and takes
+    out most of the bias of joint estimates), with the priors of items. A sweep takes one Newton step of every item
+    given abilities and one of every ability given items; then abilities are moved and stretched to where their
+    prior fits best, and the items with them. Unlike in the marginal fit, the work does not grow with how precisely
+    abilities are known, so millions of items are possible.
+
+    Parameters
+    ----------
+    cells : Cells or numpy.ndarray, shape (n, J)
+        Scores in [0, 1], NaN where not attempted. A fraction counts as that share of a right response.
+    model : "1pl", "2pl", "3pl" or "4pl"
+    slope : "free", "common", "fixed" or float
+        1PL: estimate the common discrimination, set it to 1, or to a given number. 3PL and 4PL: one an item, one for
+        all (common), or given. The 2PL has one an item.
+    guessing : float or (J,) array, optional
+        Lower asymptotes in [0, 1), held fixed, in any model. By default 0, or estimated in a 3PL and a 4PL.
+    priors : "auto", "none" or "weak"
+        Where an item has its own slope or an asymptote: log a ~ N(its mean over items, 0.5^2) and d ~ N(0, 3^2), which
+        leave the scale of abilities alone. With estimated asymptotes the mean is that of the fit
+        without them. Of estimated asymptotes logit g and logit(1 - u) are
+        N(logit(1 / K), 1), in any case. auto is weak.
+    choices : float or (J,) array
+        K, where the priors of asymptotes are centred.
+    errors : bool
+        Whether to compute standard errors and infit.
+    tolerance : float, optional
+        Largest move in the last sweep: 1e-6, or 1e-4 above 20 million cells and where asymptotes are estimated.
+    sweeps : int
+        Most sweeps.
+    dense : bool, optional
+        How cells are laid out in a block; by default dense where a fifth of them or more are there.
+    workers : int, optional
+        Threads; their number changes no bit. By default as many as there are processors.
+
+    Returns
+    -------
+    JointFit
+
+    Raises
+    ------
+    DataRefused
+        For fewer than two respondents, a score outside of [0, 1], an item without a response, or items with their own
+        slopes of which fewer than three tell respondents apart.
+    UsageError
+        For settings that contradict each other.
+
+    Notes
+    -----
+    Two evaluations of each cell a sweep, 10 to 60 sweeps; 3 bytes a cell of 0 or 1 (up to 65,536 respondents) and some
+    100 bytes an item. 1,000,000 items x 100 respondents: about a minute on two cores. Standard errors take abilities as
+    known, so they understate, the more so the fewer items a respondent answered.
+
+    Source: F. B. Baker, S.-H. Kim (2004). Item response theory: parameter estimation techniques, chapter 4 (joint
+    estimation); R. J. Mislevy (1986). Bayes modal estimation in item response models.
+    """
+    cells = cells if isinstance(cells, Cells) else _cells(np.asarray(cells))
+    _check(cells, model, slope, guessing, priors, choices)
+    g, k = (
+        np.broadcast_to(np.asarray(v, dtype=np.float64), (cells.items,))
+        for v in (0.0 if guessing is None else guessing, choices)
+    )
+    total, answered = cells.item_totals(), cells.answered
+    extreme = (total >= answered - 1e-9).astype(np.int8) - (total <= 1e-9).astype(np.int8)
+    inner, outer = np.flatnonzero(extreme == 0), np.flatnonzero(extreme)
+    kind, said, start = _kind(model, slope, priors, None if guessing is None else g[inner], len(inner))
+    if len(inner) < 3 and kind.free != (1,):
+        raise DataRefused(
+            f"only {len(inner)} of {cells.items} items tell respondents apart, which cannot identify a {model.upper()}",
+            where="fit_joint",
+            expected="3 or more items that some got right and others wrong",
+            remedy="use model 1pl, or pass_rate",
+        )
+    used = cells.take(inner)
+    few, group, times = together(used, kind)
+    single = few.size > SINGLE
+    with one_thread(), ThreadPoolExecutor(workers or _processors()) as pool:
+        sweep = Sweep(
+            Layout(few, np.float32 if single else np.float64, dense, BLOCK if kind.plain else BLOCK // 4),
+            kind,
+            -np.log(k[inner] - 1.0)[: few.items],
+            times,
+            pool,
+        )
+        least, free = tolerance or (1e-4 if single or kind.lower or kind.upper else 1e-6), said in ("free", "common")
+        state = _start(few, start, g[inner], kind)
+        if kind.lower or kind.upper:  # asymptotes are freed where the curves without them stand
+            state = _climb(replace(sweep, kind=replace(kind, lower=False, upper=False)), state, 1e-2, sweeps, free)[0]
+        state, trace, settled = _climb(sweep, state, least, sweeps, free)
+        if free and not kind.slope and len(inner) and float(state.x[0, 0]) < 0.05:
+            said = f"fixed: the free one fell to {float(state.x[0, 0]):.2g}, respondents do not differ"
+            state, trace, settled = _climb(sweep, _start(few, 1.0, g[inner], kind), least, sweeps, False)
+        full = np.full((11, cells.items), np.nan)
+        full[2], full[3] = g, 1.0
+        full[:9, inner], loglik = _finish(sweep, state, group, errors)
+        if errors:
+            whole = sweep if few is used else replace(sweep, layout=Layout(used, np.float32, dense))
+            full[9:, inner] = _fit_of_items(whole, state, group)
+        middle = float(np.median(state.x[0])) if len(inner) else start
+        rows = np.array([0, 1, 5, 6])
+        full[np.ix_(rows, outer)] = place_extremes(
+            cells, outer, extreme, state.theta, middle if middle > 0 else 1.0, pool
+        )
+    a, d, lower, upper, se_a, se_d, se_b, se_g, se_u, infit, outfit = full
+    at_end = np.zeros(cells.items, dtype=bool)
+    for estimated, logit in ((kind.lower, state.x[2]), (kind.upper, -state.x[3])):
+        at_end[inner] |= estimated & ((logit <= LOW) | (logit >= HIGH))[group]
+    return JointFit(
+        model=model,
+        a=a,
+        b=-d / a,
+        d=d,
+        g=lower,
+        u=upper,
+        se_a=se_a,
+        se_b=se_b,
+        se_d=se_d,
+        se_g=se_g,
+        se_u=se_u,
+        infit=infit,
+        outfit=outfit,
+        extreme=extreme,
+        at_bound=np.abs(a) >= BOUND,
+        asymptote_at_bound=at_end,
+        abilities=state.theta,
+        ability_se=np.sqrt(state.variance),
+        loglik=loglik,
+        n_parameters=len(kind.free) * len(inner) + int(free and not kind.slope),
+        n_respondents=cells.n,
+        n_iter=len(trace),
+        converged=settled,
+        slope=said,
+        guessing="free" if kind.lower else "given" if g.any() else "none",
+        priors="weak" if kind.weak else "none",
+        errors="given the abilities: too small" if errors else "none",
+        trace=trace,
+    )
+
+
+def together(cells: Cells, kind: Kind) -> tuple[Cells, np.ndarray, np.ndarray]:
+    """Join items of equal total where nothing else about them counts: a 1PL of complete data.
+
+    Returns
+    -------
+    Cells
+        One item a total, its scores the means; or the same cells.
+    group : (J,) int64
+        Which of these each item is.
+    times : float64
+        How many items each of these stands for.
+    """
+    alone = cells, np.arange(cells.items), np.ones(cells.items)
+    if kind.free != (1,) or not kind.plain or not cells.complete or not cells.items:
+        return alone
+    totals_, group, times = np.unique(np.round(cells.item_totals(), 9), return_inverse=True, return_counts=True)
+    if 4 * len(totals_) > cells.items:
+        return alone
+    order = np.argsort(group, kind="stable")
+    ends = np.concatenate([[0], np.cumsum(times)])
+    scores, size = cells.score.reshape(cells.items, cells.n), max(1, (1 << 24) // cells.n)
+    means = np.zeros((len(times), cells.n))
+    for number in range(len(times)):
+        for start in range(ends[number], ends[number + 1], size):
+            rows = np.sort(order[start : min(start + size, ends[number + 1])])
+            means[number] += scores[rows].sum(axis=0, dtype=np.float64)
+    means /= times[:, None]
+    pointer = np.arange(len(times) + 1, dtype=np.int64) * cells.n
+    who = np.tile(np.arange(cells.n).astype(cells.who.dtype), len(times))
+    return Cells(pointer, who, means.ravel(), cells.n), group.ravel(), times.astype(np.float64)
+
+
+def _cells(matrix: np.ndarray) -> Cells:
+    if matrix.ndim != 2:
+        raise UsageError(f"found an array of shape {matrix.shape}", where="fit_joint", expected="(respondents, items)")
+    finite = np.isfinite(matrix)
+    if np.isinf(matrix).any() or (matrix[finite] < 0).any() or (matrix[finite] > 1).any():
+        raise DataRefused("a score lies outside of [0, 1]", where="fit_joint", expected="scores in [0, 1] or NaN")
+    if not finite.any(axis=0).all():
+        column = int(np.flatnonzero(~finite.any(axis=0))[0])
+        raise DataRefused(f"item {column} has no response", where="fit_joint", remedy="leave it out")
+    return Cells.of(matrix)
+
+
+def _check(
+    cells: Cells,
+    model: str,
+    slope: str | float,
+    guessing: float | np.ndarray | None,
+    priors: str,
+    choices: float | np.ndarray,
+) -> None:
+    if model not in MODELS:
+        raise UsageError(f"there is no model {model!r}", where="fit_joint: model", expected=", ".join(MODELS))
+    if priors not in ("auto", "none", "weak"):
+        raise UsageError(f"there are no priors {priors!r}", where="fit_joint: priors", expected="auto, none or weak")
+    if isinstance(slope, str) and slope not in ("free", "common", "fixed"):
+        raise UsageError(
+            f"there is no slope {slope!r}", where="fit_joint: slope", expected="free, common, fixed or a number"
+        )
+    if not isinstance(slope, str) and not (np.isfinite(slope) and slope != 0):
+        raise UsageError(f"found a slope of {slope}", where="fit_joint: slope", expected="a finite number other than 0")
+    if model == "2pl" and slope != "free":
+        raise UsageError("a 2PL has one free slope an item", where="fit_joint: slope", remedy="use model 1pl")
+    for name, given, low, high in (("guessing", guessing, 0.0, 0.98), ("choices", choices, 1.001, np.inf)):
+        value = np.asarray(0.5 if given is None else given, dtype=np.float64)
+        if value.shape not in ((), (cells.items,)) or not ((value >= low) & (value <= high) | (given is None)).all():
+            raise UsageError(
+                f"{name} is not one number, or one an item, in range",
+                where=f"fit_joint: {name}",
+                expected="chances of at least 0 and below 0.98" if name == "guessing" else "2 choices or more",
+            )
+    if cells.n < 2 or cells.items < 1:
+        raise DataRefused(
+            f"{cells.n} respondents and {cells.items} items: a model of who can do what needs several of the first",
+            where="fit_joint",
+            expected="at least 2 respondents and 1 item",
+            remedy="use pass_rate, which needs one",
+        )
+
+
+def _kind(model: str, slope: str | float, priors: str, given: np.ndarray | None, inner: int) -> tuple[Kind, str, float]:
+    """Return what is estimated, how the slope is called, and the slope to start from."""
+    own = model != "1pl" and slope == "free"
+    lower, upper = model in ("3pl", "4pl") and given is None, model == "4pl"
+    plain = not lower and not upper and (given is None or not given.any())
+    kind = Kind(own, lower, upper, plain, priors != "none" and (own or not plain))
+    if not isinstance(slope, str):
+        return kind, "given", float(slope)
+    if slope == "fixed" or own or inner >= 2:
+        return kind, slope if model != "1pl" or slope == "fixed" else "free", 1.0
+    return kind, "fixed: fewer than two items tell respondents apart", 1.0
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What one sweep over the blocks needs besides the state."""
+
+    layout: Layout
+    kind: Kind
+    centre: np.ndarray
+    times: np.ndarray
+    pool: ThreadPoolExecutor
+
+    def over(self, work: Callable[[slice, Dense | Sparse], T]) -> Iterable[T]:
+        """Do `work` on each block on several threads; results come in the order of blocks."""
+        cuts = self.layout.cuts
+        size = max(1, min(16, len(cuts) // 8))
+
+        def some(at: int) -> list[T]:
+            return [work(slice(start, end), self.layout.block(start, end)) for start, end in cuts[at : at + size]]
+
+        for group in self.pool.map(some, range(0, len(cuts), size)):
+            yield from group
+
+    def items(self, state: State) -> tuple[np.ndarray, Totals, Totals, float]:
+        """Step every item; returns the new items, the totals at the old and at the new ones, and the largest move."""
+        people = Abilities.of(state.theta, state.variance, self.layout.kind)
+        x, moved = np.empty_like(state.x), 0.0
+        nothing = np.zeros(len(state.theta))
+        before = after = Totals(0.0, nothing, nothing, nothing)
+
+        def work(part: slice, block: Dense | Sparse) -> tuple[slice, Stepped]:
+            return part, step(
+                block, state.x[:, part], self.centre[part], self.times[part], state.log_a, people, self.kind
+            )
+
+        for part, done in self.over(work):
+            x[:, part] = done.x
+            before, after, moved = before + done.before, after + done.after, max(moved, done.moved)
+        return x, before, after, moved
+
+    def value(self, state: State, sums: Totals) -> float:
+        """What is climbed: log-likelihood, ability prior, log-determinant, item priors."""
+        prior = (self.times * add_priors(state.x, self.centre, state.log_a, self.kind)).sum()
+        people = 0.5 * (state.theta**2).sum() + 0.5 * np.log1p(sums.information).sum()
+        return float(sums.loglik + prior - people)
+
+
+def _start(cells: Cells, slope: float, given: np.ndarray, kind: Kind) -> State:
+    """Start from log-odds of right answers, of items and of respondents."""
+    items = cells.items
+    x = np.zeros((4, items))
+    x[0] = slope
+    n = np.maximum(cells.answered, 1)
+    p = np.clip(cells.item_totals() / n, 0.5 / n, 1 - 0.5 / n)
+    g = np.minimum(0.2, 0.7 * p) if kind.lower else given[:items]
+    u = np.maximum(0.9, p + 0.7 * (1 - p)) if kind.upper else np.ones(items)
+    with np.errstate(divide="ignore"):
+        x[2], x[3] = np.log(g / (1 - g)), np.log(u / (1 - u))
+    p = np.clip((p - g) / (u - g), 0.02 if not kind.plain else 0.0, 0.98 if not kind.plain else 1.0)
+    x[1] = np.log(p / (1 - p))
+    right, count = cells.respondent_totals()
+    theta = np.log((right + 0.5) / (count - right + 0.5))
+    theta = theta - theta.mean()
+    theta = theta / theta.std() if theta.std() > 1e-9 else theta
+    return State(x, theta, np.zeros(cells.n), 0.0)
+
+
+def _climb(
+    sweep: Sweep, state: State, tolerance: float, sweeps: int, free: bool
+) -> tuple[State, tuple[float, ...], bool]:
+    """Sweep until nothing moves; a step of abilities that lowers the value is shortened."""
+    trace: list[float] = []
+    if not sweep.layout.cells.items:
+        return replace(state, variance=np.ones_like(state.variance)), (), True
+    # what rounding may take from the sum of so many logarithms
+    slack = 2e-7 if sweep.layout.kind is np.float32 else 1e-12
+    stretch, settled = 1.0, False
+    last: tuple[State, Totals] | None = None
+    for _ in range(sweeps):
+        x, before, after, moved = sweep.items(state)
+        value = sweep.value(state, before)
+        if trace and value < trace[-1] - slack * abs(trace[-1]) and last is not None:
+            stretch /= 4
+            if stretch < 1e-3:
+                return last[0], tuple(trace), settled
+            state = _move_people(sweep, *last, stretch, free)[0]
+            continue
+        new = replace(state, x=x, variance=1 / (1 + after.information))
+        if sweep.kind.slope and sweep.kind.weak and not (sweep.kind.lower or sweep.kind.upper):
+            new = replace(new, log_a=float(np.log(x[0]).mean()))
+        climbed = sweep.value(new, after)
+        trace.append(max(climbed, trace[-1]) if trace else climbed)
+        last, stretch = (new, after), 1.0
+        state, people = _move_people(sweep, new, after, stretch, free)
+        settled = max(moved, people) < tolerance
+        if settled:
+            return new, tuple(trace), True
+    return last[0] if last else state, tuple(trace), False
+
+
+def _move_people(sweep: Sweep, state: State, sums: Totals, stretch: float, free: bool) -> tuple[State, float]:
+    """Step every ability, then move and stretch all of them to where their prior fits best, and items with them."""
+    theta, information = state.theta, sums.information
+    gradient = sums.gradient - theta - 0.5 * state.variance * sums.bend
+    if sweep.kind.weak:  # the priors of intercepts look at the mean ability
+        gradient = gradient + _pull(state.x) / len(theta)
+    move = stretch * np.clip(gradient / (1 + information), -1.0, 1.0)
+    new = theta + move
+    middle = float(new.mean())
+    new = new - middle
+    information = np.maximum(information + sums.bend * move, 0.0)
+    scale = _scale(new, information) if free else 1.0
+    x = state.x.copy()
+    x[1] += x[0] * middle
+    x[0] *= scale
+    variance = 1 / (1 + scale**2 * information)
+    moved = max(float(np.abs(move).max(initial=0.0)), abs(scale - 1), abs(middle))
+    return State(x, new / scale, variance, state.log_a + np.log(scale)), moved
+
+
+def _pull(x: np.ndarray) -> float:
+    return float(-(x[0] * x[1]).sum() / D_SD**2)
+
+
+def _scale(theta: np.ndarray, information: np.ndarray) -> float:
+    """Stretch s that maximises - sum theta^2 / (2 s^2) - sum log(1 + s^2 information) / 2; within a factor of two."""
+    square, low, high = float((theta**2).sum()), -np.log(2.0), np.log(2.0)
+    for _ in range(60):
+        middle = (low + high) / 2
+        s2 = np.exp(2 * middle)
+        slope = square / s2 - (s2 * information / (1 + s2 * information)).sum()
+        low, high = (middle, high) if slope > 0 else (low, middle)
+    return float(np.exp((low + high) / 2))
+
+
+def _finish(sweep: Sweep, state: State, group: np.ndarray, errors: bool) -> tuple[np.ndarray, float]:
+    """Return items' (a, d, g, u, se_a, se_d, se_b, se_g, se_u) (9, J), and Laplace's log-likelihood."""
+    kind, x = sweep.kind, state.x
+    items = np.full((9, x.shape[1]), np.nan)
+    items[:4] = x[0], x[1], *asymptotes(x)
+    people = Abilities.of(state.theta, state.variance, sweep.layout.kind)
+
+    def work(part: slice, block: Dense | Sparse) -> tuple[slice, np.ndarray, Totals]:
+        found = evaluate(block, x[:, part], sweep.centre[part], state.log_a, people, kind)
+        return part, _errors(found.information, x[:, part], kind), totals(block, x[:, part], found, sweep.times[part])
+
+    nothing = np.zeros(len(state.theta))
+    sums = Totals(0.0, nothing, nothing, nothing)
+    for part, rows, more in sweep.over(work):
+        if errors:
+            items[4:, part] = rows
+        sums = sums + more
+    laplace = sums.loglik - 0.5 * (state.theta**2).sum() - 0.5 * np.log1p(sums.information).sum()
+    return items[:, group], float(laplace)
+
+
+def _fit_of_items(sweep: Sweep, state: State, group: np.ndarray) -> np.ndarray:
+    """Infit and outfit of all items, (2, J). Source: B. D. Wright, G. N. Masters (1982). Rating scale analysis."""
+    people = Abilities.of(state.theta, state.variance, sweep.layout.kind)
+    ones, found = people.moments[:, :1], np.empty((2, len(group)))
+
+    def work(part: slice, block: Dense | Sparse) -> tuple[slice, np.ndarray]:
+        x, number = state.x[:, group[part]], block.score.dtype.type
+        z = block.by_item(x[0].astype(number)) * block.by_respondent(people.theta) + block.by_item(x[1].astype(number))
+        g, u = (block.by_item(value.astype(number)) for value in asymptotes(x))
+        p = g + (u - g) * (number(0.5) + number(0.5) * np.tanh(number(0.5) * z))
+        spread = np.maximum(p * (1 - p), number(1e-6))
+        square = block.masked((block.score - p) ** 2)
+        sums = [block.over_respondents(v, ones)[:, 0] for v in (square, square / spread, block.masked(spread))]
+        counts = sweep.layout.cells.answered[part]
+        return part, np.stack([sums[0] / np.maximum(sums[2], 1e-12), sums[1] / counts])
+
+    for part, rows in sweep.over(work):
+        found[:, part] = rows
+    return found
+
+
+def _errors(information: np.ndarray, x: np.ndarray, kind: Kind) -> np.ndarray:
+    """Standard errors of a, d, b, g, u, (5, B), from each item's information given abilities."""
+    size = information.shape[1]
+    inverse = np.linalg.inv(information + 1e-12 * np.eye(size))
+    inverse[:, np.arange(size), np.arange(size)] = np.maximum(inverse[:, np.arange(size), np.arange(size)], 0.0)
+    at = {name: place for place, name in enumerate(kind.free)}
+    a, d = x[0], x[1]
+    g, u = asymptotes(x)
+    dd = inverse[:, at[1], at[1]]
+    found = np.full((5, len(a)), np.nan)
+    aa, ad = (inverse[:, 0, 0], inverse[:, 0, at[1]]) if kind.slope else (np.zeros(len(a)), np.zeros(len(a)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        bb = aa * d**2 / a**4 - 2 * ad * d / a**3 + dd / a**2
+        found[1:3] = np.sqrt(dd), np.sqrt(np.maximum(bb, 0.0))
+        if kind.slope:
+            found[0] = np.where(np.abs(a) < BOUND, np.sqrt(aa), np.nan)
+        for row, k, value in ((3, 2, g), (4, 3, u)):
+            if k in at:
+                inside = (x[k] > LOW) & (x[k] < -LOW)
+                found[row] = np.where(inside, value * (1 - value) * np.sqrt(inverse[:, at[k], at[k]]), np.nan)
+    return found
+
+
+def place_extremes(
+    cells: Cells, outer: np.ndarray, extreme: np.ndarray, theta: np.ndarray, slope: float, pool: ThreadPoolExecutor
+) -> np.ndarray:
+    """Place extreme items where half a response is expected to differ from the rest, on a curve from 0 to 1.
+
+    Returns (4, J'): slope, intercept, and the errors of intercept and location.
+    """
+    found = np.full((4, len(outer)), np.nan)
+    if not len(outer):
+        return found
+    some = cells.take(outer)
+    n = some.answered.astype(np.float64)
+    target = np.where(extreme[outer] > 0, n - 0.5, 0.5)
+    d = np.log(target / (n - target)) * np.sqrt(1 + slope**2 / 2.89)
+    plain = Kind(False, False, False, True, False)
+    sweep = Sweep(Layout(some, np.float64), plain, np.zeros(len(outer)), np.ones(len(outer)), pool)
+    people = Abilities.of(theta, np.zeros_like(theta), np.float64)
+
+    def work(part: slice, block: Dense | Sparse) -> tuple[slice, np.ndarray, np.ndarray]:
+        here = d[part].copy()
+        weight = np.ones_like(here)
+        for _ in range(100):
+            z = block.by_item(np.full(len(here), slope)) * block.by_respondent(people.theta) + block.by_item(here)
+            p = block.masked(0.5 + 0.5 * np.tanh(0.5 * z))
+            sums = block.over_respondents(p, people.moments[:, :1])[:, 0]
+            weight = np.maximum(block.over_respondents(p * (1 - p), people.moments[:, :1])[:, 0], 1e-12)
+            move = np.clip((target[part] - sums) / weight, -1.0, 1.0)
+            here += move
+            if np.abs(move).max(initial=0.0) < 1e-10:
+                break
+        return part, here, 1 / np.sqrt(weight)
+
+    found[0] = slope
+    for part, here, error in sweep.over(work):
+        found[1, part], found[2, part], found[3, part] = here, error, error / slope
+    return found
