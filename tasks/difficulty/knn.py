@@ -21,13 +21,13 @@ from gradatim.tasks.difficulty.knn_choice import (
     Choice,
     Made,
     choose_k,
-    draw_choice,
-    draw_locality,
     joined,
     out_of_fold,
     predict,
 )
+from gradatim.tasks.difficulty.knn_pictures import draw_choice, draw_locality
 from gradatim.tasks.difficulty.labelled import Labels, families, folds_of, labels_of
+from gradatim.tasks.difficulty.predicted import left_out, with_own
 from gradatim.tasks.difficulty.result import Difficulty, Picture, build, method_name
 
 SOURCE = (
@@ -207,36 +207,17 @@ def _rows(made: Made, names: pl.Series, learned: pl.Series, choice: Choice, labe
             else pl.Series([], dtype=pl.String),
         }
     )
-    if labels.scale == "probability":
-        predicted = predicted.with_columns(pl.col("low", "high").clip(0.0, 1.0))
-    if not keep:
-        return predicted.sort("example_id")
-    around = 1.96 * pl.col("standard_error").fill_null(0.0)
-    own = labels.table.select(
-        "example_id",
-        "value",
-        "standard_error",
-        low=pl.col("value") - around,
-        high=pl.col("value") + around,
-        n=pl.lit(1, pl.Int64),
-        flag="flag",
-        details=pl.lit('{"origin":"own"}'),
-    )
-    return pl.concat([predicted, own]).sort("example_id")
+    return with_own(predicted, labels, keep)
 
 
 def _without(
     tables: Mapping[str, pl.DataFrame], frame: pl.DataFrame, vectors: Vectors, zero: NDArray[np.bool_], features: str
 ) -> pl.DataFrame:
     """List the examples that got no difficulty, with the reason."""
-    known = [vectors.ids, vectors.lacking]
-    if "examples" in tables:
-        known.append(tables["examples"]["example_id"].cast(pl.String))
-    everyone = pl.DataFrame({"example_id": pl.concat([part.rename("example_id") for part in known]).unique()})
-    gone = everyone.join(frame, on="example_id", how="anti").sort("example_id")
+    gone = left_out(tables, frame, [vectors.ids, vectors.lacking], f"no vector in features {features}")
     flat = pl.col("example_id").is_in(vectors.ids.filter(pl.Series(zero)).implode())
-    nothing, zeros = f"no vector in features {features}", f"a vector of zeros in features {features}"
-    return gone.select("example_id", pl.when(flat).then(pl.lit(zeros)).otherwise(pl.lit(nothing)).alias("reason"))
+    zeros = pl.lit(f"a vector of zeros in features {features}")
+    return gone.with_columns(reason=pl.when(flat).then(zeros).otherwise(pl.col("reason")))
 
 
 def _statistics(choice: Choice, config: KnnConfig) -> pl.DataFrame | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,7 @@ from gradatim.schemas.hashing import uniform
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.neighbours import NearestNeighbours, Neighbours
 from gradatim.tasks.core.reduce import ordered_sum
+from gradatim.tasks.difficulty.knn_pictures import Tried, compare_pairs
 from gradatim.tasks.difficulty.labelled import Floats, conformal, mean_square, pearson, spearman
 
 BLOCK = 65_536
@@ -35,15 +36,6 @@ class Settings(Protocol):
     def sample(self) -> int: ...
     @property
     def lists_probed(self) -> int | None: ...
-
-
-@dataclass(frozen=True)
-class Tried:
-    """One number of neighbours on the held-out examples: rank correlation (NaN if constant) and mean squared error."""
-
-    k: int
-    spearman: float
-    mse: float
 
 
 @dataclass(frozen=True)
@@ -235,7 +227,7 @@ def _judged(
         interval_factor=factor,
         coverage=coverage,
         least_similar=float(np.nanmin(near.measure[:, 0])) if (near.index[:, 0] >= 0).any() else -math.inf,
-        pairs=_pairs(near, known, chosen, matrix),
+        pairs=compare_pairs(near, known, chosen, matrix),
         warnings=warnings,
     )
 
@@ -307,62 +299,6 @@ def _joined(parts: list[Made]) -> Made:
 def joined(first: Made, second: Made) -> Made:
     """Lay predictions of different rows together."""
     return _joined([first, second])
-
-
-# --- is difficulty local?
-
-
-def _pairs(near: Neighbours, known: Floats, chosen: Ints, matrix: NDArray[np.float32]) -> pl.DataFrame:
-    """Compare held-out examples with their neighbours, and with one other each."""
-    row, column = np.nonzero(near.index >= 0)
-    distance = [1.0 - near.measure[row, column]]
-    difference = [np.abs(known[chosen[row]] - known[near.index[row, column]])]
-    kind = ["neighbours"] * len(row)
-    if len(chosen) > 1:
-        other = np.roll(chosen, len(chosen) // 2)
-        a, b = matrix[chosen].astype(np.float64), matrix[other].astype(np.float64)
-        lengths = np.sqrt(np.einsum("nd,nd->n", a, a) * np.einsum("nd,nd->n", b, b))
-        distance.append(1.0 - np.einsum("nd,nd->n", a, b) / lengths)
-        difference.append(np.abs(known[chosen] - known[other]))
-        kind += ["random pairs"] * len(chosen)
-    frame = pl.DataFrame(
-        {"pairs": kind, "cosine distance": np.concatenate(distance), "difference": np.concatenate(difference)}
-    )
-    return pl.concat([_binned(part) for part in frame.partition_by("pairs", maintain_order=True)])
-
-
-def _binned(pairs: pl.DataFrame, bins: int = 20) -> pl.DataFrame:
-    """Cut pairs into equal-count bins of distance: mean distance, mean difference and its quartiles."""
-    ordered = pairs.with_columns(pl.col("cosine distance").round(9), pl.col("difference").round(9))
-    ordered = ordered.sort("cosine distance", "difference")
-    cut = pl.int_range(pl.len()) * min(bins, max(1, len(pairs) // 5)) // pl.len()
-    return (
-        ordered.group_by("pairs", cut.alias("bin"), maintain_order=True)
-        .agg(
-            pl.col("cosine distance").mean(),
-            pl.col("difference").mean(),
-            low=pl.col("difference").quantile(0.25),
-            high=pl.col("difference").quantile(0.75),
-        )
-        .drop("bin")
-    )
-
-
-def draw_locality(pairs: pl.DataFrame, scale: str) -> Any:
-    """Draw the difference of difficulties over the distance of vectors."""
-    from gradatim.tasks.core.charts import lines
-
-    y = f"mean difference ({scale})"
-    frame = pairs.rename({"difference": y})
-    return lines(frame, x="cosine distance", y=y, color="pairs", low="low", high="high", title="Is difficulty local?")
-
-
-def draw_choice(tried: list[Tried]) -> Any:
-    """Draw the held-out rank correlation over the number of neighbours."""
-    from gradatim.tasks.core.charts import lines
-
-    frame = pl.DataFrame({"neighbours": [t.k for t in tried], "held-out rank correlation": [t.spearman for t in tried]})
-    return lines(frame, x="neighbours", y="held-out rank correlation", title="How many neighbours")
 
 
 def _shown(value: float) -> float | None:
