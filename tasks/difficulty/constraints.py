@@ -60,7 +60,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: ConstraintsConfig, seed: int
         frame.select("example_id", number.alias("raw")),
         config=config,
         name="constraints",
-        title=f"matches of {config.pattern} in {config.of}",
+        title=f"constraints {config.pattern} in {config.of}",
         scale="matches",
         lacking=f"no text in {config.of!r}",
         source="",

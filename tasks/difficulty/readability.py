@@ -90,7 +90,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: ReadabilityConfig, seed: int
         frame.select("example_id").join(found, on="example_id", how="left", maintain_order="left"),
         config=config,
         name="readability",
-        title=f"Flesch-Kincaid grade of {config.of}",
+        title=f"readability of {config.of} by Flesch-Kincaid grade",
         scale="school years",
         lacking=f"no text in {config.of!r}",
         source=SOURCE,

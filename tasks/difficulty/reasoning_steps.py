@@ -85,7 +85,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: ReasoningStepsConfig, seed: 
         frame.select("example_id", raw.alias("raw"), value.alias("value")),
         config=config,
         name="reasoning_steps",
-        title=f"reasoning steps of {config.of}",
+        title=f"reasoning_steps of {config.of}",
         scale="steps",
         lacking=f"no text in {config.of!r}",
         source=SOURCE,

@@ -113,7 +113,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: TraceLengthConfig, seed: int
         ),
         config=config,
         name="trace_length",
-        title=f"length of {'right ' if config.correct else ''}traces in {config.of} in {unit}",
+        title=f"trace_length of {config.of} in {unit}{', right traces only' if config.correct else ''}",
         scale=unit,
         lacking=f"no trace in {config.of!r}",
         source=SOURCE,

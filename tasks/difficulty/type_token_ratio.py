@@ -85,7 +85,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: TypeTokenRatioConfig, seed: 
         found,
         config=config,
         name="type_token_ratio",
-        title=f"type-token ratio of {config.of}",
+        title=f"type_token_ratio of {config.of}",
         scale="different words / words" if config.form == "ratio" else "different words / root of words",
         lacking=f"no text in {config.of!r}",
         source=SOURCE,
