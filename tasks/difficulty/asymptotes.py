@@ -169,8 +169,13 @@ class Asymptotic:
     def start(self) -> np.ndarray:
         """Return the parameter vector of `start_at`."""
         at = self.start_at
-        parts = [at.a, at.d, *([_logit(at.g)] if self.lower else []), *([_logit(at.u)] if self.upper else [])]
-        return self.narrow(np.concatenate(parts))
+        parts = [at.a, at.d]
+        if self.lower:
+            parts.append(_logit(np.clip(at.g, _expit(LOW), _expit(HIGH))))
+        if self.upper:
+            parts.append(-_logit(np.clip(1 - at.u, _expit(LOW), _expit(HIGH))))
+        low, high = self.bounds()
+        return np.asarray(np.clip(self.narrow(np.concatenate(parts)), low, high))
 
     def expect(self, x: np.ndarray, grid: Grid) -> Counted:
         """Do the E-step at a parameter vector."""
@@ -381,5 +386,5 @@ def _logit(p: np.ndarray) -> np.ndarray:
     return np.asarray(np.log(p) - np.log1p(-p))
 
 
-def _expit(z: np.ndarray) -> np.ndarray:
-    return marginal.sigma(np.asarray(z))
+def _expit(z: np.ndarray | float) -> np.ndarray:
+    return marginal.sigma(np.atleast_1d(np.asarray(z, dtype=np.float64)))

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from gradatim.tasks.core.reduce import one_thread
 from gradatim.tasks.difficulty import information, observed
 from gradatim.tasks.difficulty.abilities import modes
 from gradatim.tasks.difficulty.asymptotes import MOST_INTERCEPT, Asymptotic, expectation, posteriors
@@ -129,13 +130,15 @@ class IRTFit:
     def eap(self, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and standard deviation of the ability behind each row of an (m, J) matrix of scores."""
         data = group_patterns(np.asarray(matrix, dtype=np.float64))
-        e = expectation(data, self.curves, self.grid)
+        with one_thread():
+            e = expectation(data, self.curves, self.grid)
         return e.mean[data.index], np.sqrt(e.variance)[data.index]
 
     def map(self, matrix: np.ndarray) -> np.ndarray:
         """Posterior mode of the ability behind each row of an (m, J) matrix of scores."""
         data = group_patterns(np.asarray(matrix, dtype=np.float64))
-        return np.asarray(modes(data, self.curves, self.grid)[0][data.index])
+        with one_thread():
+            return np.asarray(modes(data, self.curves, self.grid)[0][data.index])
 
     def pattern_probability(self, matrix: np.ndarray) -> np.ndarray:
         """Marginal probability of each row of an (m, J) matrix of 0 and 1, NaN where missing."""
@@ -229,6 +232,22 @@ def fit_irt(
     """
     matrix = np.asarray(matrix)
     check(matrix, model, slope, guessing, priors, choices)
+    with one_thread():  # more threads would add in another order
+        return _fitted(matrix, model, slope, guessing, priors, choices, nodes, errors, tolerance, start)
+
+
+def _fitted(
+    matrix: np.ndarray,
+    model: str,
+    slope: str | float,
+    guessing: float | np.ndarray | None,
+    priors: str,
+    choices: float | np.ndarray,
+    nodes: int | None,
+    errors: bool,
+    tolerance: float | None,
+    start: tuple[Curves, Grid] | None,
+) -> IRTFit:
     n, items = matrix.shape
     seen = np.isfinite(matrix)
     answered = seen.sum(axis=0)

@@ -56,8 +56,6 @@ def finish(objective: Objective, grid: Grid, maximum: Maximum) -> tuple[Maximum,
     numpy.ndarray or None
         The observed information (P, P), None where it is not positive definite.
     """
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve
-
     x, trace, information = maximum.x, list(maximum.trace), None
     for _ in range(8):
         a, d = objective.unpack(x)
@@ -67,9 +65,12 @@ def finish(objective: Objective, grid: Grid, maximum: Maximum) -> tuple[Maximum,
         information = _observed(objective, a, d, e, block, grid)
         step = np.zeros_like(x)
         try:
-            factor = cho_factor(information[np.ix_(free, free)], lower=True, check_finite=True)
-            step[free] = cho_solve(factor, _collapse(objective, score)[free])
-        except (LinAlgError, ValueError):
+            mine = information[np.ix_(free, free)]
+            np.linalg.cholesky(mine)  # only of a positive definite matrix
+            step[free] = np.linalg.solve(mine, _collapse(objective, score)[free])
+        except np.linalg.LinAlgError:
+            return Maximum(x, tuple(trace), maximum.settled), None
+        if not np.isfinite(step).all():
             return Maximum(x, tuple(trace), maximum.settled), None
         largest = float(np.abs(step).max(initial=0.0))
         if largest > 0.5:  # too far from the maximum for Newton: EM has said where it is

@@ -87,14 +87,13 @@ def finish(objective: Asymptotic, grid: Grid, maximum: Maximum, turns: int = 60)
 
 def _damped(information: np.ndarray, score: np.ndarray, damping: float) -> tuple[np.ndarray, float]:
     """Solve with as little of the diagonal added as makes the matrix positive definite: step, what was added."""
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve
-
     diagonal = np.maximum(np.abs(np.diag(information)), 1e-8)
     while True:
         try:
-            factor = cho_factor(information + np.diag(damping * diagonal), lower=True)
-            return cho_solve(factor, score), damping
-        except LinAlgError:
+            mine = information + np.diag(damping * diagonal)
+            np.linalg.cholesky(mine)
+            return np.linalg.solve(mine, score), damping
+        except np.linalg.LinAlgError:
             damping = max(10 * damping, 1e-6)
 
 
