@@ -82,6 +82,22 @@ def vectors_of(tables: Any, name: str, where: str) -> Vectors:
     return Vectors(frame["example_id"], _matrix(frame, where), lacking)
 
 
+def features_at_hand(tables: Any, where: str) -> list[str]:
+    """Name the features tables that there are, sorted: what a notebook hands over needs no name in the settings.
+
+    Raises `UsageError` where there is none.
+    """
+    known = sorted(found.removeprefix("features_") for found in tables if found.startswith("features_"))
+    if not known:
+        raise UsageError(
+            "there are no features",
+            where=where,
+            expected="vectors of the examples",
+            remedy="name those of the recipe: features: NAME; or give features={NAME: ...} in a notebook",
+        )
+    return known
+
+
 def finite(matrix: NDArray[Any], ids: pl.Series | None, where: str) -> None:
     """Refuse NaN and infinity; the error names the first row at fault, by its id where there is one."""
     for start in range(0, len(matrix), ROWS):

@@ -12,9 +12,9 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from gradatim.schemas.errors import DataRefused
+from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.summary import Cell
-from gradatim.tasks.core.embeddings import Vectors, vectors_of
+from gradatim.tasks.core.embeddings import Vectors, features_at_hand, vectors_of
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.difficulty.knn_choice import (
@@ -43,7 +43,9 @@ class KnnConfig(Config):
     of: str | None = Field(None, description="name of an earlier difficulty whose missing values are predicted")
     column: str | None = Field(None, description="or a column of the examples with numbers for some of them")
     higher_is_harder: bool = Field(True, description="of the column; false where a higher number is easier")
-    features: str = Field(min_length=1, description="name of the features whose cosine says what is near")
+    features: str = Field(
+        "", description="name of the features whose cosine says what is near; in a notebook those given"
+    )
     k: int | None = Field(None, ge=1, le=1000, description="number of neighbours; chosen among `candidates` by default")
     candidates: tuple[int, ...] = Field((5, 10, 20, 50, 100), description="numbers of neighbours to choose from")
     weighting: Literal["uniform", "similarity"] = Field(
@@ -121,7 +123,8 @@ def run(tables: Mapping[str, pl.DataFrame], config: KnnConfig, seed: int = 0) ->
     """
     where = "difficulty knn"
     labels = labels_of(tables, config.of, config.column, config.higher_is_harder, where)
-    vectors = vectors_of(tables, config.features, where)
+    features = config.features or _only(features_at_hand(tables, where), where)
+    vectors = vectors_of(tables, features, where)
     zero = np.asarray(~vectors.matrix.any(axis=1))
     mine = pl.DataFrame({"example_id": vectors.ids}).join(
         labels.table, on="example_id", how="left", maintain_order="left"
@@ -132,7 +135,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: KnnConfig, seed: int = 0) ->
         raise DataRefused(
             f"none of {len(labels.table):,} examples with a value of {labels.name} has a vector with a direction",
             where=where,
-            expected=f"the same ids in {labels.name} and in features {config.features}",
+            expected=f"the same ids in {labels.name} and in features {features}",
         )
     ids, known, matrix = vectors.ids.gather(learn), value[learn], vectors.matrix[learn]
     fold = folds_of(families(tables, ids), config.folds, seed, "knn/fold")
@@ -159,8 +162,8 @@ def run(tables: Mapping[str, pl.DataFrame], config: KnnConfig, seed: int = 0) ->
     }
     value, sign = frame["value"].to_numpy(), labels.sign
     return build(
-        method=method_name("knn", _named(config), _named(KnnConfig(of="", features=" "))),
-        title=f"knn of {labels.name} by {config.features}, k = {choice.k}",
+        method=method_name("knn", _named(config), _named(KnnConfig(of=""))),
+        title=f"knn of {labels.name} by {features}, k = {choice.k}",
         ids=frame["example_id"].to_list(),
         value=value,
         raw=value * sign + 0.0,
@@ -173,12 +176,23 @@ def run(tables: Mapping[str, pl.DataFrame], config: KnnConfig, seed: int = 0) ->
         reliability=choice.reliability,
         warnings=warnings,
         intervals=frame.select("example_id", "low", "high") if choice.heldout else None,
-        excluded=_without(tables, frame, vectors, zero, config.features),
+        excluded=_without(tables, frame, vectors, zero, features),
         notes=notes,
         source=SOURCE,
         statistics=_statistics(choice, config),
         pictures=_pictures(choice, labels.scale),
     )
+
+
+def _only(names: list[str], where: str) -> str:
+    if len(names) > 1:
+        raise UsageError(
+            f"there are several features: {', '.join(names)}",
+            where=where,
+            expected="one",
+            remedy="give one of them only",
+        )
+    return names[0]
 
 
 def _named(config: KnnConfig) -> dict[str, object]:

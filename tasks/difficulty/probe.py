@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.summary import Cell
-from gradatim.tasks.core.embeddings import vectors_of
+from gradatim.tasks.core.embeddings import features_at_hand, vectors_of
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.difficulty.labelled import Labels, conformal, families, labels_of, mean_square, pearson, spearman
@@ -39,7 +39,7 @@ class ProbeConfig(Config):
     column: str | None = Field(None, description="or a column of the examples with numbers for some of them")
     higher_is_harder: bool = Field(True, description="of the column; false where a higher number is easier")
     features: tuple[str, ...] = Field(
-        min_length=1, description="names of the features to choose from: one a layer and token position"
+        (), description="names of the features to choose from, one a layer and position; in a notebook those given"
     )
     model: Literal["auto", "ridge", "logistic"] = Field(
         "auto", description="logistic where there are two different labels, else ridge"
@@ -127,7 +127,8 @@ def run(tables: Mapping[str, pl.DataFrame], config: ProbeConfig, seed: int = 0) 
     where = "difficulty probe"
     labels = labels_of(tables, config.of, config.column, config.higher_is_harder, where)
     ids = labels.table["example_id"]
-    found = {name: vectors_of(tables, name, where) for name in config.features}
+    names = config.features or features_at_hand(tables, where)
+    found = {name: vectors_of(tables, name, where) for name in names}
     for vectors in found.values():
         ids = ids.filter(ids.is_in(vectors.ids.implode()))
     y = labels.table.filter(pl.col("example_id").is_in(ids.implode()))["value"].to_numpy()

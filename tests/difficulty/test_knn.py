@@ -288,6 +288,11 @@ def test_wrong_use_is_named() -> None:
         _run(tables, column="name")
     with pytest.raises(UsageError, match="no features 'y'"):
         _run(tables, features="y")
+    assert "by x" in _run(tables, features="").title
+    with pytest.raises(UsageError, match="several features: x, y"):
+        _run({**tables, "features_y": tables["features_x"]}, features="")
+    with pytest.raises(UsageError, match="there are no features"):
+        _run({"examples": tables["examples"]}, features="")
     with pytest.raises(UsageError, match="no difficulty 'irt' to learn from"):
         _run(tables, of="irt")
     with pytest.raises(DataRefused, match="no example has a value"):

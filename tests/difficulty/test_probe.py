@@ -238,8 +238,11 @@ def test_degenerate_labels_and_missing_vectors_are_answered() -> None:
     assert fewer.excluded.rows() == [("e00599", "no vector in features x")]
     assert fewer.notes["labelled with all vectors"] == 399
     assert fewer.table["example_id"][0] == "e00000"
+    assert "on x" in _run(tables, features=[]).title
+    with pytest.raises(UsageError, match="there are no features"):
+        _run({"examples": tables["examples"]}, features=[])
     with pytest.raises(UsageError, match="no features 'y'"):
         _run(tables, features=["x", "y"])
-    for wrong in ({"alphas": [0.0]}, {"features": []}, {"features": ["x", "x"]}):
+    for wrong in ({"alphas": [0.0]}, {"features": ["x", "x"]}):
         with pytest.raises(UsageError):
             _run(tables, **wrong)
