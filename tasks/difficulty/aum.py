@@ -13,7 +13,7 @@ from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.hashing import uniform
 from gradatim.tasks.core.registry import register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
-from gradatim.tasks.difficulty.dynamics_result import NEEDS, PLEISS, cost, finish
+from gradatim.tasks.difficulty.dynamics_result import NEEDS, PLEISS, cost, finish, parameters
 from gradatim.tasks.difficulty.dynamics_table import Cells, column, reduce, standard_error
 from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, window
 from gradatim.tasks.difficulty.result import Difficulty
@@ -113,7 +113,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: AumConfig, seed: int = 0) ->
         keep=keep,
         gone=FAKE,
         notes={"threshold samples": int(fake.sum()), "likely mislabelled": int(doubted.sum())},
-        statistics=statistics_table(rows, {"threshold": list(config.threshold), "quantile": config.quantile}),
+        statistics=statistics_table(rows, parameters("aum", config)),
     )
 
 

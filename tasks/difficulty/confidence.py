@@ -69,5 +69,5 @@ def run(tables: Mapping[str, pl.DataFrame], config: ConfidenceConfig, seed: int 
         by_run=1.0 - cells.mean,
         seed=seed,
         source=SWAYAMDIPTA,
-        **data_map(cells, config),
+        **data_map(cells, config, "confidence"),
     )

@@ -15,6 +15,7 @@ from pydantic import Field
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.core.charts_data_map import draw_map, map_cells
 from gradatim.tasks.core.statistics import Statistic, statistics_table
+from gradatim.tasks.difficulty.dynamics_result import parameters
 from gradatim.tasks.difficulty.dynamics_table import RIGHT, Cells
 from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, Window
 from gradatim.tasks.difficulty.result import Picture
@@ -101,8 +102,8 @@ def with_correct(chosen: Window) -> Mapping[str, pl.Expr]:
     return {"right": RIGHT} if there else {}
 
 
-def data_map(cells: Cells, config: MapConfig) -> dict[str, Any]:
-    """Return `pictures` and `statistics` of a measure whose cells hold gold probabilities."""
+def data_map(cells: Cells, config: MapConfig, name: str) -> dict[str, Any]:
+    """Return `pictures` and `statistics` of the measure `name`, whose cells hold gold probabilities."""
     confidence, _ = cells.over_runs(cells.mean)
     variability, _ = cells.over_runs(np.sqrt(cells.variance))
     right = cells.total(cells.marks["right"][:, 0]) / cells.total(cells.n) if "right" in cells.marks else None
@@ -118,13 +119,9 @@ def data_map(cells: Cells, config: MapConfig) -> dict[str, Any]:
     ]
     counted = map_cells(confidence, variability, right)
     return {
-        "statistics": statistics_table(rows, {"share": config.share, "epochs": _window(config)}),
+        "statistics": statistics_table(rows, parameters(name, config)),
         "pictures": {"data_map": Picture(CAPTION, partial(draw_map, counted, cuts, config.share))},
     }
-
-
-def _window(config: DynamicsConfig) -> list[int | None]:
-    return [config.first_epoch, config.last_epoch]
 
 
 def _spearman(first: NDArray[np.float64], second: NDArray[np.float64]) -> float | None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.registry import Cost
-from gradatim.tasks.difficulty.dynamics_table import Cells, Floats, Measure, reduce, standard_error
+from gradatim.tasks.difficulty.dynamics_table import PASS, Cells, Floats, Measure, reduce, standard_error
 from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, window
 from gradatim.tasks.difficulty.reliability import separation, split_half
 from gradatim.tasks.difficulty.result import Difficulty, build, method_name
@@ -37,7 +37,7 @@ PLEISS = (
 
 def cost(rows: int, width: int) -> Cost:
     """Time and memory for `rows` examples of ten epochs in one run."""
-    return Cost(seconds=0.3 + 5e-6 * rows, bytes=2e8 + 1_500.0 * rows)
+    return Cost(seconds=0.3 + 5e-6 * rows, bytes=2.5e8 + 1_000.0 * min(rows, PASS) + 200.0 * rows)
 
 
 def mean_over_training(
@@ -160,6 +160,11 @@ def finish(
         **columns,
         **rest,
     )
+
+
+def parameters(name: str, config: DynamicsConfig) -> dict[str, Any]:
+    """Parameters of a method's `statistics`: its name and all settings, so that those of two steps do not clash."""
+    return {"method": name, **_settings(config)}
 
 
 def _settings(config: DynamicsConfig) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core.registry import register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
-from gradatim.tasks.difficulty.dynamics_result import NEEDS, cost, finish
+from gradatim.tasks.difficulty.dynamics_result import NEEDS, cost, finish, parameters
 from gradatim.tasks.difficulty.dynamics_table import GOLD, Floats, reduce, standard_error
 from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, Window, window
 from gradatim.tasks.difficulty.result import Difficulty
@@ -179,7 +179,7 @@ def _codelengths(probes: Window, config: PrequentialConfig) -> pl.DataFrame:
         mine = losses.filter(pl.col("run") == place)
         if len(mine):
             rows += _codelength(name, mine, probes.epochs, online[place], config.classes)
-    return statistics_table(rows, {"classes": config.classes})
+    return statistics_table(rows, parameters("prequential", config))
 
 
 def _codelength(

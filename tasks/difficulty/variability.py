@@ -78,5 +78,5 @@ def run(tables: Mapping[str, pl.DataFrame], config: VariabilityConfig, seed: int
         seed=seed,
         source=SWAYAMDIPTA,
         flags=[(once, "one observation")],
-        **data_map(cells, config),
+        **data_map(cells, config, "variability"),
     )

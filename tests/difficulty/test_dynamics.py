@@ -412,6 +412,13 @@ def test_every_measure_gives_the_table_of_the_contract_and_explains_itself(metho
         assert np.corrcoef(order, np.arange(40))[0, 1] < -0.8
 
 
+def test_statistics_of_several_steps_have_keys_of_their_own() -> None:
+    steps = [("confidence", {}), ("confidence", {"last_epoch": 2}), ("variability", {}), ("prequential", {})]
+    tables = [_run(method, TABLE, **given_).statistics for method, given_ in steps]
+    together = pl.concat([table for table in tables if table is not None])
+    assert together.select("subset", "reference", "metric", "parameters_hash").is_unique().all()
+
+
 def test_reliability_over_runs_rises_with_their_number() -> None:
     many = _dynamics(200, 4, 8)
     assert _run("confidence", many, runs=["run-0"]).reliability is None
