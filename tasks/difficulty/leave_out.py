@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from gradatim.schemas.errors import DataRefused
+from gradatim.tasks.core.reduce import one_thread
 from gradatim.tasks.difficulty import information, observed
 from gradatim.tasks.difficulty.asymptotes import Asymptotic
 from gradatim.tasks.difficulty.curves import Curves
@@ -64,8 +65,8 @@ class Full:
     data : Patterns
         Of the items that are not extreme.
     inverse : (P, P) or None
-        Inverse of the observed information, rows and columns of held parameters 0; None where it is too large, not
-        positive definite or not to be had: then a warm start has to do.
+        Inverse of the observed information; None where it is too large, not positive definite, or a parameter stands
+        at its end: then a warm start has to do.
     """
 
     matrix: np.ndarray
@@ -82,7 +83,10 @@ class Full:
         data = group_patterns(matrix[:, inner])
         bare = cls(matrix, fit, settings, data, None)
         found = bare._objective(data, len(matrix), inner)
-        return bare if found is None else replace(bare, inverse=_inverse(*found, fit.grid))
+        if found is None:
+            return bare
+        with one_thread():  # more threads would add in another order
+            return replace(bare, inverse=_inverse(*found, fit.grid))
 
     def without(self, rows: Sequence[int] | np.ndarray, *, bound: float = BOUNDED) -> Solution:
         """Return the items' curves without respondents `rows`, at most `bound` logits from those of a refit.
@@ -108,13 +112,16 @@ class Full:
         stay = (answered > 0) & (total > 1e-9) & (total < answered - 1e-9)
         before = np.flatnonzero(self.fit.extreme == 0)
         inner = before[stay]
+        if not len(inner):
+            return Solution(self.fit.curves.part(inner), inner, 0)
         model = self._objective(_part(data, stay), len(keep), inner)
         if self.inverse is not None and model is not None:
             objective, x = model
             share = len(self.matrix) / len(keep)  # what is left informs by about so much less
             inverse = share * _conditional(self.inverse, _kept(objective, stay))
-            first = -_score(*_unguided(objective, x, gone), self.fit.grid) if stay.all() else None
-            found = _chord(objective, x, inverse, self.fit.grid, bound, first)
+            with one_thread():
+                first = -_score(*_unguided(objective, x, gone), self.fit.grid) if stay.all() else None
+                found = _chord(objective, x, inverse, self.fit.grid, bound, first)
             if found is not None:
                 x, steps = found
                 return Solution(_curves(objective, x), inner, steps)
@@ -241,6 +248,28 @@ def leave_out_all(
         rows.append(row | compared(fit, found, examples))
     frame = pl.DataFrame(rows, schema=INFLUENCE)
     return frame.sort("change_rms", "name", descending=[True, False], nulls_last=True)
+
+
+def groups_of(respondents: Sequence[str], known: pl.DataFrame | None = None) -> dict[str, np.ndarray]:
+    """Name each respondent and, where `known` (respondent_id, family) has them, each family of two or more.
+
+    Returns
+    -------
+    dict of int64 arrays
+        Indices among `respondents` by name, respondents first; a family named like a respondent is left to that one.
+    """
+    found = {name: np.array([row], dtype=np.int64) for row, name in enumerate(respondents)}
+    if known is None or "family" not in known.columns:
+        return found
+    table = known.select(pl.col("respondent_id", "family").cast(pl.String)).unique("respondent_id", keep="first")
+    place = pl.DataFrame({"respondent_id": pl.Series(respondents, dtype=pl.String)}).with_row_index("row")
+    members = (
+        place.join(table.drop_nulls(), on="respondent_id").sort("family", "row").group_by("family", maintain_order=True)
+    )
+    families = members.agg("row").filter(pl.col("row").list.len() > 1)
+    for family, rows in families.iter_rows():
+        found.setdefault(family, np.array(rows, dtype=np.int64))
+    return found
 
 
 INFLUENCE = {

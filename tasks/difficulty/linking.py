@@ -13,6 +13,7 @@ import polars as pl
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.difficulty.curves import Curves
 from gradatim.tasks.difficulty.linking_curves import Abilities, left_out, minimise
+from gradatim.tasks.difficulty.linking_items import check, common_items, curves_of, drifted_items, robust_z
 from gradatim.tasks.difficulty.pictures import link_picture, linked_pictures
 from gradatim.tasks.difficulty.result import Difficulty, Picture
 
@@ -26,9 +27,8 @@ SOURCES: dict[Method, str] = {
     "haebara": "T. Haebara (1980). Equating logistic ability scales by a weighted least squares method",
 }
 DRIFT = "H. Huynh, P. Meyer (2010). Use of robust z in detecting unstable items in item response theory models"
-FEW, Z, STEEPEST, GROUPS = 5, 3.0, 29.9, 20
-"""Common items below which a link warns; robust z beyond which an item has drifted; slopes at the bound of the fit;
-parts of the jackknife."""
+FEW, GROUPS = 5, 20
+"""Common items below which a link warns, and parts of the jackknife."""
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,12 @@ def link(
     Source: M. J. Kolen, R. L. Brennan (2014). Test equating, scaling, and linking; H. Huynh, P. Meyer (2010). Use of
     robust z in detecting unstable items in item response theory models.
     """
-    _check(new, old, method, drift)
-    both, reasons = _common(new, old, leave)
+    if method not in METHODS:
+        raise UsageError(f"there is no linking method {method!r}", where="link: method", expected=", ".join(METHODS))
+    if drift not in ("drop", "keep"):
+        raise UsageError(f"there is no choice {drift!r}", where="link: drift", expected="drop or keep")
+    check(new, old)
+    both, reasons = common_items(new, old, leave)
     usable = reasons.is_null().to_numpy()
     if usable.sum() < 2:
         why = reasons.drop_nulls().value_counts(sort=True).rows()
@@ -159,12 +163,12 @@ def link(
             expected="2 or more items in both calibrations, 10 or more to trust the line",
             remedy="let some of the new respondents answer examples of the old calibration, or the other way round",
         )
-    mine, theirs = _curves(both, "_new"), _curves(both, "")
+    mine, theirs = curves_of(both, "_new"), curves_of(both, "")
     b_new, b_old = both["location_new"].to_numpy(), both["location"].to_numpy()
     slopes = np.concatenate([mine.a[usable], theirs.a[usable]])
     fixed = bool(np.ptp(slopes) <= 1e-9 * abs(slopes[0]))
     fit = partial(_line, method, mine, theirs, fixed=fixed, abilities=abilities or Abilities.normal())
-    drifted = _drifted(both, mine, theirs, usable, fixed, fit)
+    drifted = drifted_items(both, mine, theirs, usable, fixed, lambda use: fit(use)[0])
     used = usable & ~drifted if drift == "drop" and (usable & ~drifted).sum() >= 2 else usable
     slope, intercept, criterion, errors = fit(used)
     difference = b_old - slope * b_new - intercept
@@ -259,82 +263,6 @@ def described(found: Link, title: str = "") -> dict[str, str | int | float]:
     return facts
 
 
-def robust_z(difference: np.ndarray, use: np.ndarray) -> np.ndarray:
-    """Distance of (J,) differences from their median over .74 of their interquartile range, both over the rows `use`.
-
-    .74 IQR is the standard deviation of a normal distribution. A range below 1e-6 logits counts as that.
-    """
-    low, middle, high = np.quantile(difference[use], [0.25, 0.5, 0.75])
-    found: np.ndarray = (difference - middle) / max(0.74 * (high - low), 1e-6)
-    return found
-
-
-def _check(new: pl.DataFrame, old: pl.DataFrame, method: str, drift: str) -> None:
-    if method not in METHODS:
-        raise UsageError(f"there is no linking method {method!r}", where="link: method", expected=", ".join(METHODS))
-    if drift not in ("drop", "keep"):
-        raise UsageError(f"there is no choice {drift!r}", where="link: drift", expected="drop or keep")
-    for name, frame in (("new", new), ("old", old)):
-        for column in ("example_id", "discrimination", "location"):
-            if column not in frame.columns:
-                raise UsageError(
-                    f"the {name} calibration has no column {column!r}", where="link", expected="a table item_parameters"
-                )
-        if frame["example_id"].n_unique() < len(frame):
-            raise UsageError(
-                f"an example stands twice in the {name} calibration",
-                where="link",
-                expected="one row an example",
-                remedy="filter the table by its column method",
-            )
-
-
-def _common(new: pl.DataFrame, old: pl.DataFrame, leave: Sequence[str]) -> tuple[pl.DataFrame, pl.Series]:
-    """Join the two calibrations, sorted by id, and say of each common item why it cannot be used, or null."""
-    frames = []
-    for frame in (new, old):
-        numbers = ["discrimination", "location", *(c for c in ("location_error",) if c in frame.columns)]
-        kept = frame.select(
-            pl.col("example_id").cast(pl.String),
-            *(pl.col(c).cast(pl.Float64) for c in numbers),
-            *(
-                (pl.col(c).cast(pl.Float64).fill_null(end) if c in frame.columns else pl.lit(end)).alias(c)
-                for c, end in (("lower", 0.0), ("upper", 1.0))
-            ),
-            (pl.col("flag").is_not_null() if "flag" in frame.columns else pl.lit(False)).alias("flagged"),
-            (
-                pl.col("fit").is_null() & pl.col("fit").is_not_null().any() if "fit" in frame.columns else pl.lit(False)
-            ).alias("unfitted"),
-        )
-        missing = [pl.lit(None, dtype=pl.Float64).alias("location_error")] if "location_error" not in numbers else []
-        frames.append(kept.with_columns(*missing))
-    both = frames[1].join(frames[0], on="example_id", suffix="_new").sort("example_id")
-    either = [pl.col(c) | pl.col(c + "_new") for c in ("flagged", "unfitted")]
-    columns = [c + end for c in ("discrimination", "location", "lower", "upper") for end in ("", "_new")]
-    finite = pl.all_horizontal(pl.col(c).is_not_null() & pl.col(c).is_finite() for c in columns)
-    slopes = [pl.col("discrimination"), pl.col("discrimination_new")]
-    reason = (
-        pl.when(~finite)
-        .then(pl.lit("without finite parameters"))
-        .when(pl.col("example_id").is_in(list(leave)))
-        .then(pl.lit("left out by request"))
-        .when(pl.any_horizontal(c <= 0 for c in slopes))
-        .then(pl.lit("with negative discrimination"))
-        .when(pl.any_horizontal(c >= STEEPEST for c in slopes))
-        .then(pl.lit("with discrimination at its bound"))
-        .when(either[0])
-        .then(pl.lit("flagged"))
-        .when(either[1])
-        .then(pl.lit("placed without a fit"))
-    )
-    return both, both.select(reason.alias("reason"))["reason"]
-
-
-def _curves(both: pl.DataFrame, end: str) -> Curves:
-    a, b, g, u = (both[c + end].to_numpy() for c in ("discrimination", "location", "lower", "upper"))
-    return Curves(a, -a * b, g, u)
-
-
 def _line(method: Method, mine: Curves, theirs: Curves, use: np.ndarray, *, fixed: bool, abilities: Abilities) -> Line:
     """Slope, intercept, criterion and the jackknife's errors over the items `use`."""
     rows = np.flatnonzero(use)
@@ -383,30 +311,6 @@ def _jackknife(without: np.ndarray, fixed: bool) -> tuple[float | None, float | 
         return None, None
     spread = np.sqrt((groups - 1) / groups * ((without - without.mean(axis=0)) ** 2).sum(axis=0))
     return (0.0 if fixed else float(spread[0])), float(spread[1])
-
-
-def _drifted(
-    both: pl.DataFrame, mine: Curves, theirs: Curves, usable: np.ndarray, fixed: bool, fit: partial[Line]
-) -> np.ndarray:
-    """Items that moved alone: the slope comes from the median ratio of discriminations, then from the others' line."""
-    nothing = np.zeros(len(both), dtype=bool)
-    b_new, b_old = both["location_new"].to_numpy(), both["location"].to_numpy()
-    if usable.sum() < 4:  # a quartile of three says nothing
-        return nothing
-    errors = [np.nan_to_num(both[c].cast(pl.Float64).to_numpy()) for c in ("location_error", "location_error_new")]
-    slope = 1.0 if fixed else float(np.exp(np.median(np.log(mine.a[usable] / theirs.a[usable]))))
-    found, seen = nothing, set[bytes]()
-    for _ in range(10):
-        difference = b_old - slope * b_new
-        z = robust_z(difference, usable)
-        spread = np.sqrt(errors[0] ** 2 + (slope * errors[1]) ** 2)
-        moved = np.abs(difference - np.median(difference[usable])) > Z * spread
-        found = usable & (np.abs(z) > Z) & moved
-        if found.tobytes() in seen or (usable & ~found).sum() < 4:
-            break
-        seen.add(found.tobytes())
-        slope = fit(usable & ~found)[0]
-    return found if (usable & ~found).sum() >= 2 else nothing
 
 
 def _notes(

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradatim.schemas.errors import DataRefused
 from gradatim.tasks.difficulty.fit import fit_irt
-from gradatim.tasks.difficulty.leave_out import BOUNDED, Full, leave_out, leave_out_all
+from gradatim.tasks.difficulty.leave_out import BOUNDED, Full, groups_of, leave_out, leave_out_all
 
 _spec = importlib.util.spec_from_file_location("published", Path(__file__).with_name("published.py"))
 assert _spec is not None
@@ -235,3 +236,26 @@ def test_the_order_of_respondents_and_of_groups_does_not_matter() -> None:
     other = fit_irt(turned, "2pl")
     second = leave_out_all(turned, other, {"b": [38, 37], "a": [39]}, list("abcdefghijkl"), model="2pl")
     assert first.equals(second)
+
+
+def test_respondents_and_families_are_groups_by_name() -> None:
+    known = pl.DataFrame({"respondent_id": ["b", "a", "c", "x", "d"], "family": ["f", "f", "g", "f", "a"]})
+    found = groups_of(["a", "b", "c", "d"], known)
+    assert {name: rows.tolist() for name, rows in found.items()} == {
+        "a": [0], "b": [1], "c": [2], "d": [3], "f": [0, 1],
+    }  # fmt: skip
+    assert list(groups_of(["a", "b"])) == ["a", "b"]
+    assert list(groups_of(["a", "b"], known.drop("family"))) == ["a", "b"]
+
+
+def test_where_no_item_tells_the_others_apart_all_are_placed() -> None:
+    matrix = np.zeros((5, 3))
+    matrix[0] = 1.0, 0.0, 1.0
+    matrix[:, 1] = 1.0
+    matrix[0, 1] = 0.0
+    fit = fit_irt(matrix)
+    assert len(Full.of(matrix, fit).without([0]).inner) == 0
+    assert leave_out(matrix, fit, [0])[0].extreme.tolist() == [-1, 1, -1]
+    table = leave_out_all(matrix, fit, {"first": [0]}, list("abc"))
+    assert table["no_longer_told_apart"].to_list() == [3]
+    assert table["change_rms"].to_list() == [None]
