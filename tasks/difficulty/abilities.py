@@ -6,7 +6,7 @@ import numpy as np
 
 from gradatim.tasks.difficulty.asymptotes import posteriors
 from gradatim.tasks.difficulty.curves import Curves, information_of
-from gradatim.tasks.difficulty.marginal import Grid, Patterns, blocks
+from gradatim.tasks.difficulty.marginal import Grid, Patterns, blocks, probabilities
 
 
 def modes(data: Patterns, curves: Curves, grid: Grid, turns: int = 50) -> tuple[np.ndarray, np.ndarray]:
@@ -32,16 +32,26 @@ def modes(data: Patterns, curves: Curves, grid: Grid, turns: int = 50) -> tuple[
     """
     theta = np.empty(len(data.weight))
     for part, posterior, _ in posteriors(data, curves, grid):
-        theta[part] = grid.nodes[posterior.argmax(axis=1)]
+        theta[part] = _top(posterior, grid)
     error = np.ones(len(theta))
     for part in blocks(len(theta), 8 * len(curves.a)):
-        y, mask = data.y[:, part].astype(np.float64, copy=False), data.masks[data.group[part]].T
+        y = data.y[:, part].astype(np.float64, copy=False)
+        mask = None if data.complete else data.masks[data.group[part]].T
         theta[part], error[part] = _climb(y, mask, curves, theta[part], grid.step, turns)
     return theta, error
 
 
+def _top(posterior: np.ndarray, grid: Grid) -> np.ndarray:
+    """Place the top of each posterior (B, Q) by a parabola through the logs of its highest node and the two beside."""
+    at = np.clip(posterior.argmax(axis=1), 1, posterior.shape[1] - 2)
+    rows = np.arange(len(at))
+    left, top, right = (np.log(np.maximum(posterior[rows, at + k], 1e-300)) for k in (-1, 0, 1))
+    bend = np.minimum(left - 2 * top + right, -1e-12)
+    return np.asarray(grid.nodes[at] + np.clip(0.5 * (left - right) / bend, -1.0, 1.0) * grid.step)
+
+
 def _climb(
-    y: np.ndarray, mask: np.ndarray, curves: Curves, theta: np.ndarray, most: float, turns: int
+    y: np.ndarray, mask: np.ndarray | None, curves: Curves, theta: np.ndarray, most: float, turns: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Climb from `theta` in steps of at most `most`, halved where a slope changes its sign."""
     theta, before = theta.copy(), np.zeros(len(theta))
@@ -49,7 +59,10 @@ def _climb(
     information = np.ones(len(theta))
     going = np.arange(len(theta))
     for _ in range(turns):
-        score, information[going] = _slope(y[:, going], mask[:, going], curves, theta[going])
+        all_go = len(going) == len(theta)
+        mine = y if all_go else y[:, going]
+        seen = mask if mask is None or all_go else mask[:, going]
+        score, information[going] = _slope(mine, seen, curves, theta[going])
         step = score / (information[going] + 1.0)
         turned = step * before[going] < 0
         limit[going[turned]] /= 2
@@ -62,14 +75,20 @@ def _climb(
     return theta, 1 / np.sqrt(information + 1.0)
 
 
-def _slope(y: np.ndarray, mask: np.ndarray, curves: Curves, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _slope(y: np.ndarray, mask: np.ndarray | None, curves: Curves, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """First derivative of each log posterior, and the test information of the items answered."""
-    s, r = curves.shape(theta)
     if curves.bare:
-        residual = np.where(mask, y - s, 0.0)
-        return curves.a @ residual - theta, curves.a**2 @ (mask * (s * r))
+        p = probabilities(curves.a, curves.d, theta)
+        spread = p * (1 - p)
+        if mask is not None:
+            p, spread = p * mask, spread * mask
+        return curves.a @ y - curves.a @ p - theta, curves.a**2 @ spread
+    s, r = curves.shape(theta)
     g, u = curves.g[:, None], curves.u[:, None]
     right, wrong = g * r + u * s, (1 - g) * r + (1 - u) * s
     steep = curves.a[:, None] * (u - g) * s * r
-    residual = np.where(mask, y / np.maximum(right, 1e-300) - (1 - y) / np.maximum(wrong, 1e-300), 0.0)
-    return (residual * steep).sum(axis=0) - theta, (mask * information_of(curves, theta)).sum(axis=0)
+    residual = y / np.maximum(right, 1e-300) - (1 - y) / np.maximum(wrong, 1e-300)
+    information = information_of(curves, theta)
+    if mask is not None:
+        residual, information = residual * mask, information * mask
+    return (residual * steep).sum(axis=0) - theta, information.sum(axis=0)
