@@ -79,7 +79,7 @@ class Method:
     @property
     def of(self) -> tuple[str, ...]:
         """Earlier steps of the same section that it reads."""
-        found = getattr(self.config, "of", None) if f"{self.area}.value" in self.plugin.needs else None
+        found = getattr(self.config, "of", None) if self.area in self.reads() else None
         return () if found is None else (found,) if isinstance(found, str) else tuple(found)
 
     def fingerprint(self, seed: int, inputs: Sequence[str]) -> str:

@@ -220,7 +220,7 @@ def _flags(behind: np.ndarray, names: list[str], weight: np.ndarray) -> list[str
         lacking = [name for name, there, w in zip(names, pattern, weight, strict=True) if not there and w > 0]
         text = f"rests on {used[0]} alone" if len(used) == 1 else f"without {', '.join(lacking)}"
         told.append(text if lacking else None)
-    return np.array(told, dtype=object)[index.ravel()].tolist()
+    return [told[i] for i in index.ravel()]
 
 
 def _details(scores: np.ndarray, names: list[str]) -> list[str]:

@@ -60,7 +60,8 @@ def estimate(place: Place, method: Method, versions: Mapping[str, int], *, abili
 def named(dataset: Dataset, place: Place, method: Method, versions: Mapping[str, int]) -> tuple[str, list[str]]:
     """Return the fingerprint of an estimate, and the versions that it is made from.
 
-    Of other difficulties only those count that it reads; of an earlier calibration its own group.
+    Of other difficulties only those count that it reads. What is anchored to the current release counts as on its scale
+    already where its inputs are the same; a release that is pinned by number is an input.
     """
     tables = sorted({"examples", *method.reads()} & set(versions))
     parents = [f"{table}@{versions[table]}" for table in tables]
@@ -70,7 +71,8 @@ def named(dataset: Dataset, place: Place, method: Method, versions: Mapping[str,
     anchor = _anchor(dataset, method)
     if anchor is not None:
         parents.append(anchor)
-        inputs += _group(dataset, anchor, method.name)
+        if getattr(method.config, "anchor", None) != "current":
+            inputs += _group(dataset, anchor, method.name)
     return method.fingerprint(place.seed, inputs), list(dict.fromkeys(parents))
 
 

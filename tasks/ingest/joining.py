@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -32,7 +33,7 @@ class Joined:
     unknown: pl.DataFrame
     examples: int
 
-    def summary(self, table: str, asked: float) -> Summary:
+    def summary(self, table: str, asked: float, warnings: Sequence[str] = ()) -> Summary:
         """Summarise for terminal, report and artifact; `asked` is the smallest share that had to be joined."""
         note = f"{len(self.unknown)} in all, {SHOWN} shown" if len(self.unknown) > SHOWN else ""
         unknown = tuple(self.unknown.head(SHOWN).iter_rows())
@@ -44,6 +45,7 @@ class Joined:
                 Fact("joined", fmt.share(len(self.rows) / self.rows_in), note=f"at least {fmt.share(asked)} is asked"),
                 Fact("examples", self.examples),
             ),
+            warnings=tuple(warnings),
             tables=(SummaryTable("Rows without an example", ("example_id", "rows"), unknown, note),) if unknown else (),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,8 @@ from prefect import task
 from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.expectations import suite
 from gradatim.schemas.hashing import add_hashes, value_hash
-from gradatim.schemas.recipe import Checks, Examples, Responses
+from gradatim.schemas.recipe import Checks, Dynamics, Examples, Features, Options, Responses
+from gradatim.schemas.tables import EMBEDDING, TableSpec, features_spec
 from gradatim.storage.casting import Changes
 from gradatim.storage.parts import fingerprint
 from gradatim.storage.publish import Wanted
@@ -26,7 +28,11 @@ from gradatim.tasks.core import format as fmt
 from gradatim.tasks.core.registry import resolve
 from gradatim.tasks.core.step import RETRIES, Place, StepResult, held, keep_summary, kept_summary, quarantine
 from gradatim.tasks.ingest import examples as reading
+from gradatim.tasks.ingest.dynamics import read_dynamics
+from gradatim.tasks.ingest.features import read_features
 from gradatim.tasks.ingest.identity import KEYS, compare_versions, resolve_duplicates
+from gradatim.tasks.ingest.joining import join_examples
+from gradatim.tasks.ingest.options import read_options
 from gradatim.tasks.ingest.reading import rejects_table, shard_schema
 from gradatim.tasks.ingest.responses import read_responses
 from gradatim.tasks.ingest.sources import Shard, file_hash, shards, source_files
@@ -354,6 +360,50 @@ def publish_responses(place: Place, responses: Responses, checks: Checks, exampl
     summary = responses_summary(found, checks.joined)
     keep_summary(dataset, made, summary)
     return StepResult(summary, {"responses": published.version, "respondents": who.version})
+
+
+@task(name="read table", task_run_name="{table}", **RETRIES)
+def publish_table(
+    place: Place, table: str, section: Dynamics | Options | Features, checks: Checks, examples_version: int
+) -> StepResult:
+    """Read dynamics, options or vectors, join them to the examples, audit and publish them."""
+    dataset = place.open()
+    examples = dataset.version(f"examples@{examples_version}")
+    # a section's further files, such as the ids of a .npy, are part of its name
+    further = [section.ids] if isinstance(section, Features) and section.ids and section.ids.count(".") else []
+    files = [path for source in (section.source, *further) for path in source_files(source, place.base, None)]
+    source = add_hashes(value_hash([path.name, file_hash(path)]) for path in files)
+    asked = value_hash({**section.model_dump(mode="json", exclude={"source"}), "joined": checks.joined})
+    made = fingerprint(table, REVISION, asked, [source, examples.content_hash])
+    summary = kept_summary(dataset, made)
+    group = "source" if table == "dynamics" else ""  # beside the runs that were trained here
+    if summary is not None and held(dataset, table, made, group):
+        return StepResult(summary, _versions(dataset, table))
+    ids = dataset.scan("examples", examples_version).select("example_id").collect()["example_id"]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        rows = _read_table(section, place.base)
+    found = join_examples(rows, ids, checks.joined, where=f"{table}: {section.source}")
+    contract: str | TableSpec = table
+    if isinstance(section, Features):
+        width = found.rows.schema[EMBEDDING].size  # type: ignore[attr-defined]
+        contract = features_spec(table.removeprefix("features_"), width)
+    published = dataset.publish(
+        contract,
+        [Wanted(made, lambda: [found.rows], group=group)],
+        parents=[examples.reference],
+        metadata=place.metadata(),
+        keep_others=table == "dynamics",
+    )
+    summary = found.summary(table, checks.joined, [str(one.message) for one in said if one.category is UserWarning])
+    keep_summary(dataset, made, summary)
+    return StepResult(summary, {table: published.version})
+
+
+def _read_table(section: Dynamics | Options | Features, base: str) -> pl.DataFrame:
+    if isinstance(section, Dynamics):
+        return read_dynamics(section, base=base)
+    return read_options(section, base=base) if isinstance(section, Options) else read_features(section, base=base)
 
 
 def _response_source(place: Place, responses: Responses) -> str:

@@ -1,0 +1,136 @@
+"""Difficulties in a flow that read dynamics, options, vectors and each other; a scale that is kept from a release."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from small_recipe import items, write_jsonl
+
+from gradatim.schemas.errors import DataRefused, UsageError
+from gradatim.storage.store import Store
+from gradatim.storage.tables import Dataset
+
+RECIPE = """\
+dataset: many
+examples: {from: items/, id: id, input: question, output: answer}
+responses: {from: answers.jsonl, respondent: who, example: what, score: right}
+dynamics: {from: logits.jsonl, example: guid, logits: logits, gold: gold}
+options: {from: options.jsonl, respondent: model, example: id, probabilities: [p_a, p_b], gold: gold}
+features:
+  sentence: {from: vectors.npy, ids: vectors.txt}
+difficulty:
+  - irt: {splits: 1}
+  - confidence
+  - option_uncertainty
+  - knn: {of: irt, features: sentence}
+  - combined: {of: [irt, confidence]}
+"""
+
+
+@pytest.fixture
+def many(small: Callable[..., Path]) -> Path:
+    """A recipe with every kind of source."""
+    recipe = small(RECIPE, shards=2, rows=60)
+    folder, rng = recipe.parent, np.random.default_rng(0)
+    ids = [f"q{i:04d}" for i in range(120)]
+    rows = [
+        {"guid": name, "epoch": epoch, "logits": rng.normal(size=3).tolist(), "gold": i % 3}
+        for epoch in range(4)
+        for i, name in enumerate(ids)
+    ]
+    write_jsonl(folder / "logits.jsonl", rows)
+    p = rng.random(120)
+    options = [
+        {"id": name, "model": "m", "p_a": float(x), "p_b": float(1 - x), "gold": "AB"[i % 2]}
+        for i, (name, x) in enumerate(zip(ids, p, strict=True))
+    ]
+    write_jsonl(folder / "options.jsonl", options)
+    np.save(folder / "vectors.npy", rng.normal(size=(120, 8)).astype(np.float32))
+    (folder / "vectors.txt").write_text("\n".join(ids) + "\n", encoding="utf-8")
+    return recipe
+
+
+def run(recipe: Path, **parameters: Any) -> dict[str, Any]:
+    from gradatim.flows.curate import curate
+
+    return dict(curate(str(recipe), **parameters))
+
+
+def dataset(recipe: Path) -> Dataset:
+    return Store.open(recipe.parent / "store").dataset("many")
+
+
+@pytest.mark.usefixtures("prefect")
+def test_every_source_becomes_a_table_and_only_what_rests_on_a_change_is_made_again(many: Path) -> None:
+    first = run(many, release=True)
+    assert {"dynamics", "options", "features_sentence", "statistics"} <= set(first["tables"])
+    store = dataset(many)
+    assert store.scan("difficulty").group_by("method").len().sort("method").collect().rows() == [
+        ("combined", 120), ("confidence", 120), ("irt", 120), ("knn", 120), ("option_uncertainty", 120),
+    ]  # fmt: skip
+    assert store.scan("dynamics").select(pl.len()).collect().item() == 480
+    agreement = next(told for told in first["summaries"] if told["step"] == "difficulty agreement")
+    assert agreement["charts"], "the matrix of agreement is drawn"
+
+    second = run(many)
+    assert [told["step"] for told in second["summaries"] if not told["reused"]] == ["difficulty agreement"]
+
+    text = many.read_text(encoding="utf-8").replace("[irt, confidence]", "[irt, option_uncertainty]")
+    many.write_text(text, encoding="utf-8")
+    third = run(many)
+    made = [told["step"] for told in third["summaries"] if not told["reused"]]
+    assert made == ["difficulty combined", "difficulty agreement"]
+
+
+@pytest.mark.usefixtures("prefect")
+def test_a_new_nights_difficulties_stay_on_the_released_scale(many: Path) -> None:
+    text = many.read_text(encoding="utf-8")
+    many.write_text(text[: text.index("  - confidence")] + text[text.index("store:") :], encoding="utf-8")
+    run(many, release=True)
+    store = dataset(many)
+    before = store.scan("difficulty").collect()
+    # abler respondents answer the same examples: unanchored, everything would look easier
+    more = [
+        {"who": f"new-{w:02d}", "what": f"q{i:04d}", "right": int((i * 2654435761 + w * 97) % 12 < 8 + w % 4)}
+        for w in range(12)
+        for i in range(120)
+    ]
+    kept = [json.loads(line) for line in (many.parent / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
+    write_jsonl(many.parent / "answers.jsonl", kept + more)
+    run(many)
+    after = store.scan("difficulty").collect()
+    joined = before.join(after, on="example_id")
+    shift = float((joined["value_right"] - joined["value"]).median())  # type: ignore[arg-type]
+    assert abs(shift) < 0.25
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("of: irt, features", "of: itr, features", "'itr'.*'irt'"),
+        ("features: sentence", "features: sentense", "features"),
+        ("dynamics: {from: logits.jsonl, example: guid, logits: logits, gold: gold}\n", "", "dynamics"),
+    ],
+)
+def test_check_names_what_a_difficulty_lacks(many: Path, old: str, new: str, words: str) -> None:
+    from gradatim.flows.first_steps import check_recipe
+
+    assert check_recipe(str(many), None, None).headline.endswith("every file and column is there")
+    text = many.read_text(encoding="utf-8")
+    assert old in text
+    many.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(UsageError, match=words):
+        check_recipe(str(many), None, None)
+
+
+@pytest.mark.usefixtures("prefect")
+def test_rows_of_other_examples_are_counted_and_too_many_refused(many: Path) -> None:
+    write_jsonl(many.parent / "items" / "part-1.jsonl", items(1000, 1060))
+    with pytest.raises(DataRefused, match=r"50.*%.*q0060"):
+        run(many)
