@@ -106,7 +106,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: PrequentialConfig, seed: int
         by_run=1.0 - cells.mean,
         seed=seed,
         source=SOURCE,
-        notes={"models": len(cells.window.runs), "probes": len(probes.runs)},
+        notes={"runs": len(probes.runs), "models": len(cells.window.runs)},
         statistics=_codelengths(probes, config),
         details=_details(value),
     )

@@ -557,7 +557,7 @@ def test_prequential_hardness_is_one_minus_the_mean_over_models_of_nan_means() -
     details = d.table["details"].str.json_decode(pl.Struct({"min_max": pl.Float64, "level": pl.String})).struct.unnest()
     assert (details["min_max"].min(), details["min_max"].max()) == (0.0, 1.0)
     assert details["level"].value_counts().sort("level").rows() == [("easy", 3), ("hard", 3), ("medium", 4)]
-    assert (d.notes["models"], d.notes["probes"]) == (2, 8)
+    assert (d.notes["models"], d.notes["runs"]) == (2, 8)
     assert "rows beyond one an example and epoch" not in d.notes
     assert d.table["flag"].to_list()[3] == "values left out"
 
