@@ -15,7 +15,7 @@ from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.difficulty.fit import IRTFit, fit_irt
 from gradatim.tasks.difficulty.reliability import separation, split_half
-from gradatim.tasks.difficulty.responses import Responses, connected, to_matrix, without
+from gradatim.tasks.difficulty.responses import Responses, find_parts, to_cells, without
 from gradatim.tasks.difficulty.result import Difficulty, build, conform, method_name, unanswered
 
 FEW_RESPONDENTS = 50
@@ -82,10 +82,12 @@ def run(tables: Mapping[str, pl.DataFrame], config: IRTConfig, seed: int = 0) ->
     Raises
     ------
     DataRefused, UsageError
-        As `responses.to_matrix` and `fit.fit_irt`; also where parts of the data are not connected.
+        As `responses.to_cells` and `fit.fit_irt`; also where parts of the data are not connected.
     """
-    responses = to_matrix(tables["responses"])
-    parts, sizes, apart = connected(responses)
+    responses = to_cells(tables["responses"])
+    found = find_parts(responses.cells)
+    parts, sizes = found.count, found.sizes
+    apart = responses.examples[int(np.flatnonzero(found.item)[0])] if parts > 1 else ""
     warnings: list[str] = []
     if parts > 1:
         what = (
@@ -158,7 +160,7 @@ def _reliability(responses: Responses, fit: IRTFit, config: IRTConfig, seed: int
         return values
 
     try:
-        found = split_half(estimate, responses.respondents, seed=seed, splits=config.splits)
+        found = split_half(estimate, responses.respondents.to_list(), seed=seed, splits=config.splits)
     except DataRefused:  # a half too poor to be fitted
         found = None
     if found is not None:
