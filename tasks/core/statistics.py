@@ -32,3 +32,15 @@ def statistics_table(rows: Sequence[Statistic], parameters: dict[str, Any]) -> p
     numbers = pl.col("value", "ci_low", "ci_high")
     frame = frame.with_columns(pl.when(numbers.is_finite()).then(numbers).name.keep())
     return frame.sort(spec("statistics").key)
+
+
+def of_step(frame: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Add a step's name to the parameters of its statistics, so that two steps of equal settings keep rows apart."""
+    texts = frame["parameters"].unique().to_list()
+    named = [json.dumps({**json.loads(text), "step": name}, sort_keys=True) for text in texts]
+    digests = [value_hash(json.loads(text)) for text in named]
+    found = frame.with_columns(
+        pl.col("parameters").replace_strict(texts, digests, return_dtype=pl.String).alias("parameters_hash"),
+        pl.col("parameters").replace_strict(texts, named, return_dtype=pl.String),
+    )
+    return found.sort(spec("statistics").key)

@@ -23,6 +23,7 @@ from gradatim.tasks.core.step import (
     publish_group,
     scan_columns,
 )
+from gradatim.tasks.core.statistics import of_step
 from gradatim.tasks.difficulty.agreement import agreement
 from gradatim.tasks.difficulty.result import Difficulty
 
@@ -49,10 +50,11 @@ def estimate(place: Place, method: Method, versions: Mapping[str, int], *, abili
         if found.item_parameters is not None:
             publish_group(dataset, place, "item_parameters", method.name, made, found.item_parameters, parents)
         if found.statistics is not None:
-            publish_group(dataset, place, "statistics", GROUP + method.name, made, found.statistics, parents)
+            rows = of_step(found.statistics, method.name)
+            publish_group(dataset, place, "statistics", GROUP + method.name, made, rows, parents)
         if found.respondents is not None and abilities:
-            rows = found.respondents
-            dataset.publish("respondents", [Wanted(made, lambda: [rows])], parents=parents, metadata=place.metadata())
+            able = found.respondents
+            dataset.publish("respondents", [Wanted(made, lambda: [able])], parents=parents, metadata=place.metadata())
         keep_summary(dataset, made, summary)
     return StepResult(summary, current(dataset))
 
