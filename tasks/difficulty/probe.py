@@ -28,6 +28,8 @@ SOURCE = (
     "W. Lugoloobi, C. Russell (2025). LLMs encode how difficult problems are; J. C. Platt (1999). Probabilistic "
     "outputs for support vector machines and comparisons to regularized likelihood methods"
 )
+NOTHING = ["nothing was left to predict: every example has a value of its own (keep_labelled: false predicts them)"]
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -192,8 +194,8 @@ def run(tables: Mapping[str, pl.DataFrame], config: ProbeConfig, seed: int = 0) 
         flag=frame["flag"].to_list(),
         details=frame["details"].to_list(),
         bins=config.bins,
-        reliability=0.0 if math.isnan(r) or r < 0 else r * r,
-        warnings=_warnings(figures, y, binary, parts, coverage),
+        reliability=None if not len(wanted) else 0.0 if math.isnan(r) or r < 0 else r * r,
+        warnings=_warnings(figures, y, binary, parts, coverage) + NOTHING * (not len(wanted)),
         intervals=None if binary else frame.select("example_id", "low", "high"),
         excluded=left_out(tables, frame, known, f"no vector in features {best.features}"),
         notes=notes,
