@@ -40,6 +40,8 @@ BLOCK = 8192
 """Queries that are searched together."""
 CHUNK = 16_384
 """Vectors that one slice of queries is measured against where every vector has to be looked at."""
+HELD = 2**23
+"""Most numbers of vectors that are held in float64 at a time (64 MB), but for very wide ones."""
 MARGIN = 16
 
 _ULP = 2.0**-24  # relative error of one rounding in float32
@@ -255,8 +257,9 @@ class NearestNeighbours:
         undecided = np.zeros(len(which), dtype=bool)
         if self._index is None:
             undecided = lost.any(axis=1) | (chosen[:, -1] & (wide < len(self._rows)))
-        for start in range(0, len(which), SLICE):
-            part = slice(start, start + SLICE)
+        step = max(1, min(SLICE, HELD // (k * self.width)))
+        for start in range(0, len(which), step):
+            part = slice(start, start + step)
             columns = int(chosen[part].sum(axis=1).max(initial=0))
             there = which[part]
             picked = group[part, :columns].astype(np.int64)
@@ -297,8 +300,9 @@ class NearestNeighbours:
         """Measure some queries against every vector: the keys of the nearest `k` groups."""
         best = np.full((len(rows), k), NONE, dtype=np.int64)
         query = rows.astype(np.float64)
-        for start in range(0, len(self._rows), CHUNK):
-            group = np.arange(start, min(start + CHUNK, len(self._rows)))
+        step = max(1024, min(CHUNK, HELD // self.width))
+        for start in range(0, len(self._rows), step):
+            group = np.arange(start, min(start + step, len(self._rows)))
             held = self._rows[group].astype(np.float64)
             if self.metric == "cosine":
                 with one_thread():
