@@ -153,6 +153,7 @@ def fit_joint(
     sweeps: int = 500,
     dense: bool | None = None,
     workers: int | None = None,
+    start: tuple[Curves, np.ndarray, np.ndarray] | None = None,
 ) -> JointFit:
     """Fit items and abilities together: joint maximum a posteriori.
 
@@ -190,6 +191,9 @@ def fit_joint(
         How cells are laid out in a block; by default dense where a fifth of them or more are there.
     workers : int, optional
         Threads; their number changes no bit. By default as many as there are processors.
+    start : (Curves of all J items, abilities (n,), their variances (n,)), optional
+        Where to start instead, e.g. at the fit of nearly the same respondents. Of no use, and not looked at, where
+        asymptotes are estimated: these start from a fit without them.
 
     Returns
     -------
@@ -221,7 +225,7 @@ def fit_joint(
     total, answered = cells.item_totals(), cells.answered
     extreme = (total >= answered - 1e-9).astype(np.int8) - (total <= 1e-9).astype(np.int8)
     inner, outer = np.flatnonzero(extreme == 0), np.flatnonzero(extreme)
-    kind, said, start = _kind(model, slope, priors, None if guessing is None else g[inner], len(inner))
+    kind, said, slope_at = _kind(model, slope, priors, None if guessing is None else g[inner], len(inner))
     if len(inner) < 3 and kind.free != (1,):
         raise DataRefused(
             f"only {len(inner)} of {cells.items} items tell respondents apart, which cannot identify a {model.upper()}",
@@ -241,7 +245,9 @@ def fit_joint(
             pool,
         )
         least, free = tolerance or (1e-4 if single or kind.lower or kind.upper else 1e-6), said in ("free", "common")
-        state = _start(few, start, g[inner], kind)
+        state = _start(few, slope_at, g[inner], kind)
+        if start is not None and not (kind.lower or kind.upper):
+            state = _near(state, start, inner[np.unique(group, return_index=True)[1]], kind, free)
         if kind.lower or kind.upper:  # asymptotes are freed where the curves without them stand
             state = _climb(replace(sweep, kind=replace(kind, lower=False, upper=False)), state, 1e-2, sweeps, free)[0]
         state, trace, settled = _climb(sweep, state, least, sweeps, free)
@@ -254,7 +260,7 @@ def fit_joint(
         if errors:
             whole = sweep if few is used else replace(sweep, layout=Layout(used, np.float32, dense))
             full[9:, inner] = _fit_of_items(whole, state, group)
-        middle = float(np.median(state.x[0])) if len(inner) else start
+        middle = float(np.median(state.x[0])) if len(inner) else slope_at
         rows = np.array([0, 1, 5, 6])
         full[np.ix_(rows, outer)] = place_extremes(
             cells, outer, extreme, state.theta, middle if middle > 0 else 1.0, pool
@@ -456,6 +462,20 @@ def _start(cells: Cells, slope: float, given: np.ndarray, kind: Kind) -> State:
     theta = theta - theta.mean()
     theta = theta / theta.std() if theta.std() > 1e-9 else theta
     return State(x, theta, np.zeros(cells.n), 0.0)
+
+
+def _near(
+    cold: State, start: tuple[Curves, np.ndarray, np.ndarray], items: np.ndarray, kind: Kind, free: bool
+) -> State:
+    """Start from another fit's curves of `items`, its abilities and their variances."""
+    curves, theta, variance = start
+    a, d = curves.a[items], curves.d[items]
+    if not len(items) or (kind.slope and kind.weak and (a <= 0).any()):
+        return cold
+    x = cold.x.copy()
+    x[0], x[1] = a if free or kind.slope else x[0], d
+    log_a = float(np.log(a).mean()) if kind.slope and kind.weak else 0.0
+    return State(x, theta - theta.mean(), variance, log_a)
 
 
 def _climb(

@@ -13,8 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradatim.schemas.errors import DataRefused
+from gradatim.tasks.difficulty.cells import Cells
 from gradatim.tasks.difficulty.fit import fit_irt
-from gradatim.tasks.difficulty.leave_out import BOUNDED, Full, groups_of, leave_out, leave_out_all
+from gradatim.tasks.difficulty.jackknife import BOUNDED, Full
+from gradatim.tasks.difficulty.joint import fit_joint
+from gradatim.tasks.difficulty.leave_out import groups_of, leave_out, leave_out_all
 
 _spec = importlib.util.spec_from_file_location("published", Path(__file__).with_name("published.py"))
 assert _spec is not None
@@ -259,3 +262,61 @@ def test_where_no_item_tells_the_others_apart_all_are_placed() -> None:
     table = leave_out_all(matrix, fit, {"first": [0]}, list("abc"))
     assert table["no_longer_told_apart"].to_list() == [3]
     assert table["change_rms"].to_list() == [None]
+
+
+# --- joint fits
+
+
+@pytest.mark.parametrize("how", [{}, {"slope": "fixed"}, {"model": "2pl"}, {"model": "2pl", "guessing": 0.2}], ids=str)
+@pytest.mark.parametrize("missing", [0.0, 0.5])
+def test_a_joint_fit_goes_on_from_where_it_stood(how: dict[str, Any], missing: float) -> None:
+    cells = Cells.of(answers(80, 300, 5, missing))
+    fit = fit_joint(cells, **how)
+    for rows in ([0], np.arange(0, 80, 8)):
+        found, kept = leave_out(cells, fit, rows, errors=False, **how)
+        some, stay = cells.among(np.setdiff1d(np.arange(80), rows))
+        scratch = fit_joint(some, tolerance=1e-9, **how)
+        assert (kept == stay).all()
+        assert (found.extreme == scratch.extreme).all()
+        assert found.b == pytest.approx(scratch.b, abs=BOUNDED)
+        assert np.abs(found.b - fit.b[kept])[found.extreme == 0].max() > 10 * BOUNDED
+        assert found.n_iter < scratch.n_iter
+
+
+def test_a_joint_fit_with_estimated_asymptotes_is_fitted_again() -> None:
+    matrix = answers(60, 40, 5)
+    fit = fit_joint(matrix, "3pl")
+    found, _ = leave_out(matrix, fit, [3], model="3pl")
+    scratch = fit_joint(np.delete(matrix, 3, axis=0), "3pl")
+    assert found.b == pytest.approx(scratch.b, abs=1e-9)
+    assert found.se_b == pytest.approx(scratch.se_b, nan_ok=True)
+
+
+def test_influence_on_a_joint_fit_is_that_of_a_refit() -> None:
+    matrix = answers(40, 250, 6)
+    fit = fit_joint(matrix, "2pl")
+    examples = [f"q{j}" for j in range(250)]
+    table = leave_out_all(matrix, fit, {"one": [4], "some": [1, 2, 3], "all": np.arange(39)}, examples, model="2pl")
+    assert table["name"].to_list() == ["some", "one", "all"]
+    scratch = fit_joint(np.delete(matrix, 4, axis=0), "2pl")
+    told = scratch.extreme == 0
+    change = np.abs(scratch.b - fit.b)[told]
+    row = table.row(1, named=True)
+    assert row["change_largest"] == pytest.approx(change.max(), abs=2 * BOUNDED)
+    assert row["moved_most"] == examples[int(np.flatnonzero(told)[change.argmax()])]
+    assert table["change_rms"][2] is None
+    with pytest.raises(DataRefused, match="1 of 40 respondents would stay"):
+        leave_out(matrix, fit, np.arange(39), model="2pl")
+
+
+def test_cells_and_a_matrix_of_them_are_the_same() -> None:
+    matrix = answers(40, 15, 7, 0.2)
+    fit = fit_irt(matrix, "2pl")
+    one, _ = leave_out(Cells.of(matrix), fit, [2], model="2pl")
+    other, _ = leave_out(matrix, fit, [2], model="2pl")
+    assert (one.b == other.b).all()
+    groups = {"a": [0], "b": [1, 2]}
+    examples = [f"q{j}" for j in range(15)]
+    assert leave_out_all(Cells.of(matrix), fit, groups, examples, model="2pl").equals(
+        leave_out_all(matrix, fit, groups, examples, model="2pl")
+    )
