@@ -225,27 +225,44 @@ class Asymptotic:
         information is Fisher's, with priors by Gauss and Newton: never indefinite.
         """
         table = full.reshape(self.parts, self.items)
-        t = self.tangent(self.unpack(self.narrow(full)), grid.nodes)
-        n = self.answered(e)
-        score = np.einsum("pjq,jq->pj", t.over_right, e.right) + np.einsum("pjq,jq->pj", t.over_wrong, n - e.right)
-        information = np.empty((self.items, self.parts, self.parts))
-        weight = n * t.right * t.wrong  # dP = over_right P = -over_wrong (1 - P)
-        scaled = t.over_right - t.over_wrong  # = dP / (P (1 - P))
-        for k in range(self.parts):
-            for m in range(k, self.parts):
-                information[:, k, m] = information[:, m, k] = (weight * scaled[k] * scaled[m]).sum(axis=1)
+        curves, n = self.unpack(self.narrow(full)), self.answered(e)
+        score, information = np.empty_like(table), np.empty((self.items, self.parts, self.parts))
+        for part in blocks(self.items, 16 * len(grid.nodes)):
+            t, right = self.tangent(curves.part(part), grid.nodes), e.right[part]
+            asked = n if self.data.complete else n[part]
+            score[:, part] = np.einsum("pjq,jq->pj", t.over_right, right)
+            score[:, part] += np.einsum("pjq,jq->pj", t.over_wrong, asked - right)
+            weight = asked * t.right * t.wrong  # dP = over_right P = -over_wrong (1 - P)
+            scaled = t.over_right - t.over_wrong  # = dP / (P (1 - P))
+            for k in range(self.parts):
+                for m in range(k, self.parts):
+                    information[part, k, m] = information[part, m, k] = (weight * scaled[k] * scaled[m]).sum(axis=1)
         first, second = self._prior_derivatives(table, newton=False)
         return score + first, information + second
 
     def curvature(self, full: np.ndarray, e: Counted, grid: Grid) -> np.ndarray:
         """Expected complete-data information (J, p, p), minus the priors' second derivatives."""
-        curves = self.unpack(self.narrow(full))
-        t = self.tangent(curves, grid.nodes)
-        s, r = curves.shape(grid.nodes)
+        curves, n = self.unpack(self.narrow(full)), self.answered(e)
+        information = np.empty((self.items, self.parts, self.parts))
+        for part in blocks(self.items, 16 * len(grid.nodes)):
+            some, right = curves.part(part), e.right[part]
+            t = self.tangent(some, grid.nodes)
+            missed = (n if self.data.complete else n[part]) - right
+            pull = right / t.right - missed / t.wrong
+            second = self._second(some, grid.nodes)
+            for k in range(self.parts):
+                for m in range(k, self.parts):
+                    value = right * t.over_right[k] * t.over_right[m] + missed * t.over_wrong[k] * t.over_wrong[m]
+                    if (k, m) in second:
+                        value = value - pull * second[k, m]
+                    information[part, k, m] = information[part, m, k] = value.sum(axis=1)
+        table = full.reshape(self.parts, self.items)
+        return np.asarray(information + self._prior_derivatives(table, newton=True)[1])
+
+    def _second(self, curves: Curves, nodes: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
+        """Second derivatives of P that are not zero, (J, Q) each."""
+        s, r = curves.shape(nodes)
         g, u = curves.g[:, None], curves.u[:, None]
-        nodes, right = grid.nodes, e.right
-        missed = self.answered(e) - right
-        pull = right / t.right - missed / t.wrong
         second = {(1, 1): (u - g) * s * r * (r - s)}
         second[0, 1], second[0, 0] = second[1, 1] * nodes, second[1, 1] * nodes**2
         if self.lower:
@@ -257,15 +274,7 @@ class Asymptotic:
             second[1, last] = u * (1 - u) * s * r
             second[0, last] = second[1, last] * nodes
             second[last, last] = u * (1 - u) * (1 - 2 * u) * s
-        information = np.empty((self.items, self.parts, self.parts))
-        for k in range(self.parts):
-            for m in range(k, self.parts):
-                value = right * t.over_right[k] * t.over_right[m] + missed * t.over_wrong[k] * t.over_wrong[m]
-                if (k, m) in second:
-                    value = value - pull * second[k, m]
-                information[:, k, m] = information[:, m, k] = value.sum(axis=1)
-        table = full.reshape(self.parts, self.items)
-        return np.asarray(information + self._prior_derivatives(table, newton=True)[1])
+        return second
 
     def improve(self, x: np.ndarray, e: Counted, grid: Grid, steps: int) -> np.ndarray:
         """Do the M-step: `steps` steps of Fisher scoring on the expected complete-data log-likelihood.

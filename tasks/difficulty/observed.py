@@ -6,6 +6,7 @@ sum over respondents of the posterior covariance of their complete-data scores.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from gradatim.tasks.difficulty.marginal import BOUND, Grid, Maximum
 
 EXACT_OPERATIONS = 2e10  # about two seconds on two cores
 MOST_PARAMETERS = 4000  # a matrix of 128 MB
+MOST_CELLS = 60_000_000
 NARROW = 0.01  # posterior variance below which scores are linear in ability to three digits of a standard error
 
 
@@ -144,8 +146,15 @@ def _laid_out(blocks_: np.ndarray) -> np.ndarray:
 
 def near(objective: Asymptotic, full: np.ndarray, e: Counted, grid: Grid) -> np.ndarray:
     """Observed information with the covariance of each respondent's scores kept to second order in ability."""
-    data, items, parts = objective.data, objective.items, objective.parts
     total = _laid_out(objective.curvature(full, e, grid))
+    for rows in _covariances(objective, full, e, grid):
+        total -= rows @ rows.T
+    return objective.collapse(objective.collapse(total).T).T
+
+
+def _covariances(objective: Asymptotic, full: np.ndarray, e: Counted, grid: Grid) -> Iterator[np.ndarray]:
+    """Yield columns (p J, B) whose outer products add up to the covariances that `near` takes off."""
+    data, items, parts = objective.data, objective.items, objective.parts
     curves = objective.unpack(objective.narrow(full))
     t = objective.tangent(curves, grid.nodes)
     masks = data.masks.astype(np.float64)
@@ -162,9 +171,7 @@ def near(objective: Asymptotic, full: np.ndarray, e: Counted, grid: Grid) -> np.
         for form, size in ((first, variance), (second * wide, norm)):
             tilted = (posterior * form).T * np.sqrt(data.weight[part] / size[:, 0])
             rows = np.stack([y * (slope[k] @ tilted) + answered * (shift[k] @ tilted) for k in range(parts)])
-            rows = rows.reshape(parts * items, -1)
-            total -= rows @ rows.T
-    return objective.collapse(objective.collapse(total).T).T
+            yield rows.reshape(parts * items, -1)
 
 
 def standard_errors(objective: Asymptotic, grid: Grid, x: np.ndarray, information: np.ndarray | None) -> CurveErrors:
@@ -179,8 +186,7 @@ def standard_errors(objective: Asymptotic, grid: Grid, x: np.ndarray, informatio
         if len(full) <= MOST_PARAMETERS and len(objective.data.weight) * len(full) ** 2 <= 20 * EXACT_OPERATIONS:
             information, how = near(objective, full, e, grid), "observed information, quadratic in ability"
         else:
-            blocks_, how = objective.curvature(full, e, grid), "complete-data information: too small"
-            return _from_blocks(objective, full, blocks_, how)
+            return _from_blocks(objective, full, e, grid)
     low, high = objective.bounds()
     free = np.flatnonzero((x > low) & (x < high))
     inverse = np.full_like(information, np.nan)
@@ -205,11 +211,33 @@ def _items_of(objective: Asymptotic, inverse: np.ndarray) -> np.ndarray:
     return found
 
 
-def _from_blocks(objective: Asymptotic, full: np.ndarray, blocks_: np.ndarray, how: str) -> CurveErrors:
-    covariance = np.zeros_like(blocks_)
-    own = slice(0 if objective.slope == "free" else 1, None)
-    covariance[:, own, own] = np.linalg.pinv(blocks_[:, own, own], hermitian=True)
-    return _delta(objective, full, covariance, how)
+def _from_blocks(objective: Asymptotic, full: np.ndarray, e: Counted, grid: Grid) -> CurveErrors:
+    """Errors of many items without a matrix of all their parameters, by the identity of Woodbury on D - B B'.
+
+    Where slopes are shared, or B would not fit, only D is inverted: errors are too small, and named so.
+    """
+    items, parts = objective.items, objective.parts
+    low, high = (objective.widen(v).reshape(parts, items) for v in objective.bounds())
+    table = full.reshape(parts, items)
+    held = (table <= low) | (table >= high)
+    if objective.slope != "free":
+        held[0] = True
+    free = (~held.T).astype(np.float64)  # what is held has no variance and is taken out of the blocks
+    inside = free[:, :, None] * free[:, None, :]
+    blocks_ = objective.curvature(full, e, grid) * inside + np.eye(parts) * (1 - free)[:, :, None]
+    covariance = np.linalg.pinv(blocks_, hermitian=True) * inside
+    rank = 2 * len(objective.data.weight)
+    if objective.slope == "common" or rank > MOST_PARAMETERS or rank * len(full) > MOST_CELLS:
+        return _delta(objective, full, covariance, "complete-data information: too small")
+    basis = np.concatenate(list(_covariances(objective, full, e, grid)), axis=1).reshape(parts, items, -1)
+    solved = np.einsum("jkm,mjn->kjn", covariance, basis)
+    core = np.eye(basis.shape[2]) - basis.reshape(parts * items, -1).T @ solved.reshape(parts * items, -1)
+    try:
+        grown = np.linalg.solve(core, solved.reshape(parts * items, -1).T).T.reshape(solved.shape)
+    except np.linalg.LinAlgError:
+        return _delta(objective, full, covariance, "complete-data information: too small")
+    covariance += np.einsum("kjn,mjn->jkm", solved, grown)
+    return _delta(objective, full, covariance, "observed information, quadratic in ability")
 
 
 def _delta(objective: Asymptotic, full: np.ndarray, covariance: np.ndarray, how: str) -> CurveErrors:

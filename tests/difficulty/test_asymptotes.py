@@ -214,8 +214,16 @@ def test_errors_of_long_tests_agree_with_the_full_information(monkeypatch: pytes
         ratio = getattr(cheap, name) / getattr(exact, name)
         assert np.median(np.abs(ratio - 1)) < 5e-3
         assert np.abs(ratio - 1).max() < 0.05
+    monkeypatch.setattr(observed, "MOST_PARAMETERS", 1000)  # more respondents than that, too many parameters to invert
+    monkeypatch.setattr(observed, "EXACT_OPERATIONS", 1e5)
+    long = fit_irt(answers, "3pl")
+    assert long.errors == "observed information, quadratic in ability"
+    for name in ("se_a", "se_b", "se_g"):
+        assert getattr(long, name) == pytest.approx(getattr(cheap, name), rel=1e-3)
     monkeypatch.setattr(observed, "MOST_PARAMETERS", 10)
-    assert fit_irt(answers, "3pl").errors.startswith("complete-data information")
+    few = fit_irt(answers, "3pl")
+    assert few.errors == "complete-data information: too small"
+    assert (few.se_b < long.se_b).all()
 
 
 def test_a_larger_model_is_never_less_likely() -> None:
