@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
-from gradatim.tasks.core.embeddings import vectors_of
+from gradatim.tasks.core.embeddings import features_at_hand, vectors_of
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class Classified:
 
     Attributes
     ----------
+    features : str
+        Name of the vectors.
     ids : polars.Series of str, length N
     matrix : (N, d) float32, finite
     names : tuple of str
@@ -29,6 +31,7 @@ class Classified:
         example_id, reason.
     """
 
+    features: str
     ids: pl.Series
     matrix: NDArray[np.float32]
     names: tuple[str, ...]
@@ -45,6 +48,7 @@ class Classified:
         rows = np.sort(rows)
         left = pl.DataFrame({"example_id": self.ids.filter(~pl.Series(np.isin(np.arange(len(self.ids)), rows)))})
         return Classified(
+            self.features,
             self.ids.gather(rows),
             self.matrix[rows],
             self.names,
@@ -53,8 +57,8 @@ class Classified:
         )
 
 
-def classified(tables: Mapping[str, pl.DataFrame], features: str, label: str, where: str) -> Classified:
-    """Join the vectors of ``features_{features}`` with the column `label` of the examples.
+def classified(tables: Mapping[str, pl.DataFrame], features: str | None, label: str, where: str) -> Classified:
+    """Join the vectors of ``features_{features}``, or the only ones there are, with the examples' column `label`.
 
     Raises
     ------
@@ -63,6 +67,12 @@ def classified(tables: Mapping[str, pl.DataFrame], features: str, label: str, wh
     DataRefused
         As `embeddings.vectors_of`; if no example has both, there is one class, or a class for nearly every example.
     """
+    if features is None:
+        features, *more = features_at_hand(tables, where)
+        if more:
+            raise UsageError(
+                f"there are several features: {', '.join([features, *more])}", where=where, remedy="name one: features"
+            )
     found = vectors_of(tables, features, where)
     examples = tables["examples"]
     if label not in examples.columns:
@@ -97,4 +107,6 @@ def classified(tables: Mapping[str, pl.DataFrame], features: str, label: str, wh
             remedy="cut a number into ranges first",
         )
     classes = usable["label"].cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
-    return Classified(usable["example_id"], found.matrix[usable["row"].to_numpy()], tuple(names), classes, gone)
+    return Classified(
+        features, usable["example_id"], found.matrix[usable["row"].to_numpy()], tuple(names), classes, gone
+    )

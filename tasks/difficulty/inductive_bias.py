@@ -17,7 +17,7 @@ from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.difficulty.class_resolution import PAIRS, Tail, extreme_value_resolution, nearest_other_class
 from gradatim.tasks.difficulty.classified import Classified, classified
 from gradatim.tasks.difficulty.inductive_bias_bits import InductiveBias, classification_bits
-from gradatim.tasks.difficulty.intrinsic_dimension import Dimension, intrinsic_dimension, sampled
+from gradatim.tasks.difficulty.intrinsic_dimension import REFERENCE, Dimension, intrinsic_dimension, sampled
 from gradatim.tasks.difficulty.result import Difficulty, build, method_name
 
 SOURCE = (
@@ -31,7 +31,9 @@ CLASSES_SHOWN = 1000
 class InductiveBiasConfig(Config):
     """Settings of `inductive_bias`."""
 
-    features: str = Field(min_length=1, description="name of the vectors, as in the section features")
+    features: str | None = Field(
+        None, min_length=1, description="name of the vectors, as in the section features; in a notebook those given"
+    )
     label: str = Field(min_length=1, description="column of the examples with the class")
     epsilon: float = Field(0.01, gt=0, le=1, description="error that is aimed at")
     n: int | None = Field(None, ge=1, description="training points; by default the number of examples")
@@ -51,15 +53,17 @@ class InductiveBiasConfig(Config):
     bins: int | None = Field(None, ge=1, le=1000, description="as many as there are different values, at most 10")
 
 
+def _cost(rows: int, width: int) -> Cost:
+    distances = min(float(rows) ** 2, PAIRS) + min(float(rows), 1e4) * min(float(rows), REFERENCE)
+    return Cost(2 + distances * (8e-9 + 1.5e-11 * width) + 5e-6 * rows, 4e8 + 20.0 * rows * max(width, 1))
+
+
 @register(
     "difficulty",
     "inductive_bias",
     config=InductiveBiasConfig,
     needs=("features_{features}.embedding", "examples.{label}"),
-    cost=lambda rows, width: Cost(
-        seconds=3 + 2e-11 * min(float(rows) ** 2, PAIRS) * max(width, 32) + 5e-6 * rows,
-        bytes=4e8 + 20.0 * rows * max(width, 1),
-    ),
+    cost=_cost,
     source=SOURCE,
     maturity="experimental",
 )
@@ -125,7 +129,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: InductiveBiasConfig, seed: i
         kept = data.take(np.flatnonzero(known), "no example of another class in the sample")
         data, margin, same, excluded = kept, margin[known], same[known], kept.excluded
     return build(
-        method=method_name("inductive_bias", config.model_dump(exclude={"bins"}), {**_defaults(), "features": None}),
+        method=method_name("inductive_bias", config.model_dump(exclude={"bins"}), _defaults()),
         title=f"inductive_bias of {config.label}",
         ids=data.ids.to_list(),
         value=-margin + 0.0,
@@ -205,7 +209,7 @@ def _notes(
 ) -> dict[str, Cell]:
     notes: dict[str, Cell] = {
         "log10 of the bits": None if np.isnan(bits[0].log10_bits) else round(bits[0].log10_bits, 6),
-        "features": f"{config.features}, width {data.matrix.shape[1]}",
+        "features": f"{data.features}, width {data.matrix.shape[1]}",
         "classes": len(data.names),
         "training points": n,
         "error aimed at": config.epsilon,

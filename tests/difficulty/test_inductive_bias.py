@@ -293,6 +293,9 @@ def test_what_lacks_a_label_or_vector_is_listed_and_bad_tasks_are_refused() -> N
             _run({**tables, "examples": frame})
     with pytest.raises(UsageError, match="did you mean 'kind'"):
         _run(tables, label="kinds")
+    assert _run(tables, features=None).table.drop("method").equals(_run(tables).table.drop("method"))
+    with pytest.raises(UsageError, match="several features"):
+        _run({**tables, "features_other": tables["features_small"]}, features=None)
     with pytest.raises(UsageError, match="no features 'big'"):
         _run(tables, features="big")
     zeros = tables["features_small"].with_columns(embedding=pl.lit([0.0] * 3, pl.Array(pl.Float32, 3)))
