@@ -17,7 +17,7 @@ import polars as pl
 import xxhash
 from numpy.typing import NDArray
 
-from gradatim.schemas.errors import UsageError, missing_extra
+from gradatim.schemas.errors import UsageError
 
 SLICE = 32
 """Queries whose candidates are measured together: small enough for a processor's cache."""
@@ -109,10 +109,8 @@ def equal_groups(rows: NDArray[np.float32], by_tie: Ints, tie: Ints) -> Groups:
 
 def faiss() -> Any:
     """Import faiss, which is heavy, when it is needed."""
-    try:
-        import faiss as module
-    except ImportError:
-        raise missing_extra("faiss-cpu", "all") from None
+    import faiss as module
+
     return module
 
 
