@@ -11,6 +11,7 @@ from prefect import task
 from gradatim.schemas.errors import UsageError
 from gradatim.storage.publish import Wanted
 from gradatim.storage.tables import Dataset
+from gradatim.tasks.core.statistics import of_step
 from gradatim.tasks.core.step import (
     RETRIES,
     Method,
@@ -23,7 +24,6 @@ from gradatim.tasks.core.step import (
     publish_group,
     scan_columns,
 )
-from gradatim.tasks.core.statistics import of_step
 from gradatim.tasks.difficulty.agreement import agreement
 from gradatim.tasks.difficulty.result import Difficulty
 
