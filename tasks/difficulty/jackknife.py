@@ -24,9 +24,10 @@ from gradatim.tasks.difficulty.specify import specify
 
 BOUNDED = 1e-4
 """Largest distance of a location from that of a refit, logits."""
-TIGHT = 0.01
-"""Steps go on until one is this share of the bound."""
-MOST_PARAMETERS, MOST_OPERATIONS = 3000, 2e11
+TIGHT, SLOW = 0.1, 1e-3
+"""Newton's steps go on until one is this share of the bound; those of the EM algorithm, which converge slowly."""
+FEW_PARAMETERS, MOST_PARAMETERS, MOST_OPERATIONS, MANY = 700, 3000, 2e11, 10
+"""Parameters up to which the information is inverted, for less than `MANY` respondents and for more; and its work."""
 STEPS, MEMORY, LONGEST = 15, 6, 2.0
 """Most steps, those that are mixed, and the longest one of a parameter."""
 
@@ -75,8 +76,11 @@ class Full:
     inverse: np.ndarray | None
 
     @classmethod
-    def of(cls, matrix: np.ndarray, fit: IRTFit, **settings: Any) -> Full:
-        """Take the observed information at the fit: seconds and 128 MB at most."""
+    def of(cls, matrix: np.ndarray, fit: IRTFit, *, times: int = 1, **settings: Any) -> Full:
+        """Invert the observed information at the fit, where that pays off for `times` that some are left out.
+
+        Seconds and some 200 MB at most.
+        """
         matrix = np.asarray(matrix)
         inner = np.flatnonzero(fit.extreme == 0)
         data = group_patterns(matrix[:, inner])
@@ -85,7 +89,9 @@ class Full:
         if found is None:
             return bare
         with one_thread():  # more threads would add in another order
-            return replace(bare, inverse=_inverse(*found, fit.grid))
+            return replace(
+                bare, inverse=_inverse(*found, fit.grid, FEW_PARAMETERS if times < MANY else MOST_PARAMETERS)
+            )
 
     def without(self, rows: Sequence[int] | np.ndarray, *, bound: float = BOUNDED) -> Solution:
         """Return the items' curves without respondents `rows`, at most `bound` logits from those of a refit.
@@ -117,15 +123,15 @@ class Full:
         if self.inverse is not None and model is not None:
             objective, x = model
             share = len(self.matrix) / len(keep)  # what is left informs by about so much less
-            inverse = share * _conditional(self.inverse, _kept(objective, stay))
+            inverse = _conditional(self.inverse, _kept(objective, stay))
             with one_thread():
                 first = -_score(*_unguided(objective, x, gone), self.fit.grid) if stay.all() else None
-                found = _chord(objective, x, inverse, self.fit.grid, bound, first)
+                found = _chord(objective, x, inverse, share, self.fit.grid, bound, first)
             if found is not None:
                 x, steps = found
                 return Solution(_curves(objective, x), inner, steps)
         some = self.matrix[np.ix_(keep, inner)]
-        warm = refit(some, self.fit, inner, {**self.settings, "errors": False, "tolerance": 1e-4 * bound})
+        warm = refit(some, self.fit, inner, {**self.settings, "errors": False, "tolerance": SLOW * bound})
         return Solution(warm.curves, inner, warm.n_iter)
 
     def _objective(self, data: Patterns, n: int, inner: np.ndarray) -> tuple[Objective | Asymptotic, np.ndarray] | None:
@@ -185,7 +191,7 @@ def _curves(objective: Objective | Asymptotic, x: np.ndarray) -> Curves:
     return objective.unpack(x) if isinstance(objective, Asymptotic) else Curves.plain(*objective.unpack(x))
 
 
-def _inverse(objective: Objective | Asymptotic, x: np.ndarray, grid: Grid) -> np.ndarray | None:
+def _inverse(objective: Objective | Asymptotic, x: np.ndarray, grid: Grid, most: int) -> np.ndarray | None:
     """Invert the observed information; None where it is too large, not positive definite, or a parameter at its end."""
     from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
@@ -198,7 +204,7 @@ def _inverse(objective: Objective | Asymptotic, x: np.ndarray, grid: Grid) -> np
     else:
         work = (len(data.masks) * len(grid.nodes) + 4 * len(data.weight)) * size**2
         a, d = objective.unpack(x)
-        if size > MOST_PARAMETERS or work > MOST_OPERATIONS or (np.abs(a) >= BOUND).any():
+        if size > most or work > MOST_OPERATIONS or (np.abs(a) >= BOUND).any():
             return None
         e = objective.expect(x, grid)
         found = information._observed(objective, a, d, e, objective.derivatives(a, d, e, grid)[1], grid)
@@ -206,7 +212,7 @@ def _inverse(objective: Objective | Asymptotic, x: np.ndarray, grid: Grid) -> np
         inverse: np.ndarray = cho_solve(cho_factor(found, lower=True), np.eye(size))
     except (LinAlgError, ValueError):
         return None
-    return inverse
+    return inverse if size <= FEW_PARAMETERS else inverse.astype(np.float32)  # it only says where to step
 
 
 def _unguided(
@@ -225,11 +231,12 @@ def _chord(
     objective: Objective | Asymptotic,
     x: np.ndarray,
     inverse: np.ndarray,
+    share: float,
     grid: Grid,
     bound: float,
     first: np.ndarray | None,
 ) -> tuple[np.ndarray, int] | None:
-    """Take steps with one and the same matrix, accelerated by Anderson's mixing, until they are short enough.
+    """Take steps with one and the same matrix (times `share`), mixed by Anderson's rule, until they are short enough.
 
     A step is the distance to go times the part of the information that the matrix overstates, so it is stopped at a
     hundredth of the bound. `first` is the score at x where it is known. None where steps do not shrink.
@@ -239,7 +246,7 @@ def _chord(
     moves: list[np.ndarray] = []
     for turn in range(1, STEPS + 1):
         score = first if turn == 1 and first is not None else _score(objective, x, grid)
-        move = inverse @ score
+        move = share * np.asarray(inverse @ score.astype(inverse.dtype), dtype=np.float64)
         if not np.abs(move).max() < LONGEST:
             return None
         points, moves = [*points, x][-MEMORY:], [*moves, move][-MEMORY:]

@@ -13,10 +13,10 @@ from gradatim.schemas.errors import DataRefused
 from gradatim.tasks.difficulty.cells import Cells
 from gradatim.tasks.difficulty.curves import Curves
 from gradatim.tasks.difficulty.fit import IRTFit
-from gradatim.tasks.difficulty.jackknife import BOUNDED, Full, Solution, of_items, refit
+from gradatim.tasks.difficulty.jackknife import BOUNDED, SLOW, Full, Solution, of_items, refit
 from gradatim.tasks.difficulty.joint import SINGLE, JointFit, fit_joint
 
-NEAR = 0.05
+NEAR = 0.2
 """Sweeps of a joint fit go on until nothing moves by this share of the bound."""
 
 
@@ -104,7 +104,7 @@ def leave_out(
         found = full.without(rows, bound=bound)
         near = _spread(near, found)
     start = replace(fit, a=near.a, d=near.d, g=near.g, u=near.u)
-    tolerance = 0.01 * bound if full.inverse is not None else None
+    tolerance = (0.01 if full.inverse is not None else SLOW) * bound
     return refit(some[:, stay], start, stay, {**settings, "errors": errors, "tolerance": tolerance}), stay
 
 
@@ -141,7 +141,7 @@ def leave_out_all(
     """
     full = None
     if isinstance(fit, IRTFit):
-        full = Full.of(data.matrix() if isinstance(data, Cells) else data, fit, **settings)
+        full = Full.of(data.matrix() if isinstance(data, Cells) else data, fit, times=len(groups), **settings)
     rows = []
     for name, members in groups.items():
         row: dict[str, Any] = {"name": name, "respondents": len(members)}
