@@ -37,6 +37,7 @@ def checked_pattern(pattern: str, where: str) -> str:
 
 
 def _reason(message: str) -> str:
+    """The sentence of an error message: after ``error:`` where the place in the pattern is drawn, else the first."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     said = [line.removeprefix("error:").strip() for line in lines if line.startswith("error:")]
-    return said[-1] if said else lines[-1]
+    return said[-1] if said else lines[0].removeprefix("regex error:").strip()
