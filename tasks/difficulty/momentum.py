@@ -142,12 +142,40 @@ def run(tables: Mapping[str, Any], config: MomentumConfig, seed: int = 0) -> Dif
     )
 
 
-def bank_of(loss: pl.Expr, momentum: float) -> pl.Expr:
-    """Momentum average of losses up to and with each: bank <- m bank + (1 - m) loss, freed of its empty start.
+def bank_of(loss: NDArray[np.float64], group: NDArray[np.int64], momentum: float) -> NDArray[np.float64]:
+    """Momentum average of the losses of each group up to and with each: bank <- m bank + (1 - m) loss.
 
-    The weights of the losses so far are made to sum to one, so that the first bank is the first loss.
+    Parameters
+    ----------
+    loss : (n,) float64, in the order of training
+    group : (n,) int64, from 0
+    momentum : float, in [0, 1)
+
+    Returns
+    -------
+    (n,) float64
+        Divided by the sum of the weights so far, so that the first bank is the first loss.
     """
-    return loss.ewm_mean(alpha=1.0 - momentum, adjust=True)
+    from scipy.signal import lfilter
+
+    order = np.argsort(group, kind="stable")
+    sizes = np.bincount(group)
+    starts = np.cumsum(sizes) - sizes
+    found = np.empty(len(loss))
+    if len(sizes) <= sizes.max():  # few long groups: one after the other
+        for start, size in zip(starts, sizes, strict=True):
+            rows = order[start : start + size]
+            found[rows] = lfilter([1 - momentum], [1, -momentum], loss[rows])
+    else:  # many short ones: all first losses, all second ones, ...
+        bank = np.zeros(len(sizes))
+        for step in range(int(sizes.max())):
+            there = np.flatnonzero(sizes > step)
+            rows = order[starts[there] + step]
+            bank[there] = found[rows] = momentum * bank[there] + (1 - momentum) * loss[rows]
+    place = np.empty(len(loss))
+    place[order] = np.arange(len(loss)) - np.repeat(starts, sizes)
+    weight = -np.expm1((place + 1) * np.log(momentum)) if momentum > 0 else 1.0
+    return np.asarray(found / weight)
 
 
 def _read(dynamics: Any, config: MomentumConfig) -> tuple[pl.DataFrame, dict[str, Cell]]:
@@ -207,39 +235,41 @@ def _read(dynamics: Any, config: MomentumConfig) -> tuple[pl.DataFrame, dict[str
 
 
 def _rows(frame: pl.DataFrame, ids: pl.Series, config: MomentumConfig) -> Rows:
-    if config.bank == "presentations":
-        bank = frame.select(bank_of(pl.col("loss"), config.momentum).over("run_id"))["loss"].to_numpy()
-    elif config.bank == "example":
-        bank = frame.select(bank_of(pl.col("loss"), config.momentum).over("run_id", "example_id"))["loss"].to_numpy()
-    else:
-        bank = _bank_of_rounds(frame, config.momentum)
     runs = frame["run_id"].unique().sort()
-    return Rows(
-        frame["run_id"].cast(pl.Enum(runs)).to_physical().to_numpy().astype(np.int64),
-        frame["example_id"].cast(pl.Enum(ids)).to_physical().to_numpy().astype(np.int64),
-        frame["epoch"].to_numpy(),
-        frame["loss"].to_numpy(),
-        bank,
-    )
+    run_ = frame["run_id"].cast(pl.Enum(runs)).to_physical().to_numpy().astype(np.int64)
+    item = frame["example_id"].cast(pl.Enum(ids)).to_physical().to_numpy().astype(np.int64)
+    epoch, loss = frame["epoch"].to_numpy(), frame["loss"].to_numpy()
+    if config.bank == "presentations":
+        bank = bank_of(loss, run_, config.momentum)
+    elif config.bank == "example":
+        _, own = np.unique(run_ * len(ids) + item, return_inverse=True)
+        bank = bank_of(loss, own.ravel(), config.momentum)
+    else:
+        bank = _bank_of_rounds(run_, epoch, loss, config.momentum)
+    return Rows(run_, item, epoch, loss, bank)
 
 
-def _bank_of_rounds(frame: pl.DataFrame, momentum: float) -> NDArray[np.float64]:
+def _bank_of_rounds(
+    run_: NDArray[np.int64], epoch: NDArray[np.int64], loss: NDArray[np.float64], momentum: float
+) -> NDArray[np.float64]:
     """Let the mean loss of each round join the bank once, and give it to all rows of the round."""
-    place = frame.select(pl.struct("run_id", "epoch").rank("dense").cast(pl.Int64) - 1).to_series().to_numpy()
-    size = int(place.max()) + 1
-    mean = group_sums(place, frame["loss"].to_numpy(), size) / np.bincount(place, minlength=size)
-    first = np.unique(place, return_index=True)[1]
-    rounds = pl.DataFrame({"run_id": frame["run_id"].gather(first), "mean": mean})
-    bank = rounds.select(bank_of(pl.col("mean"), momentum).over("run_id"))["mean"].to_numpy()
-    return np.asarray(bank[place], dtype=np.float64)
+    epochs, code = np.unique(epoch, return_inverse=True)
+    rounds, place = np.unique(run_ * len(epochs) + code.ravel(), return_inverse=True)
+    mean = group_sums(place, loss, len(rounds)) / np.bincount(place)
+    return np.asarray(bank_of(mean, rounds // len(epochs), momentum)[place])
 
 
 def _cells(rows: Rows, ratio: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
     """Average over runs and presentations: item, epoch, ratio, loss, sorted by (item, epoch)."""
     epochs, code = np.unique(rows.epoch, return_inverse=True)
     cell, place = np.unique(rows.item * len(epochs) + code.ravel(), return_inverse=True)
-    n = np.bincount(place)
-    mean = {name: group_sums(place, of, len(cell)) / n for name, of in (("ratio", ratio), ("loss", rows.loss))}
+    place = place.ravel()
+    if len(cell) == len(place):  # one run, one presentation a round: nothing to average
+        first = np.argsort(place)
+        mean = {"ratio": ratio[first], "loss": rows.loss[first]}
+    else:
+        n = np.bincount(place)
+        mean = {name: group_sums(place, of, len(cell)) / n for name, of in (("ratio", ratio), ("loss", rows.loss))}
     return {"item": cell // len(epochs), "epoch": epochs[cell % len(epochs)], **mean}
 
 
