@@ -1,10 +1,11 @@
-"""IRT 1PL and 2PL: difficulty and ability on one scale, right also where respondents saw different examples."""
+"""IRT 1PL to 4PL: difficulty and ability on one scale, right also where respondents saw different examples."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -13,63 +14,122 @@ from pydantic import Field, model_validator
 from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.registry import Config, Cost, register
-from gradatim.tasks.difficulty.fit import IRTFit, fit_irt
-from gradatim.tasks.difficulty.reliability import separation, split_half
-from gradatim.tasks.difficulty.responses import Responses, find_parts, to_cells, without
-from gradatim.tasks.difficulty.result import Difficulty, build, conform, method_name, unanswered
+from gradatim.tasks.difficulty.calibration import (
+    MANY_CELLS,
+    MANY_ITEMS,
+    Calibration,
+    calibrate,
+    item_settings,
+    reliability,
+)
+from gradatim.tasks.difficulty.irt_tables import flags, item_parameters, notes_of, respondent_table, warnings_of
+from gradatim.tasks.difficulty.linking import described, link
+from gradatim.tasks.difficulty.pictures import irt_pictures, link_picture
+from gradatim.tasks.difficulty.reliability import spearman_brown
+from gradatim.tasks.difficulty.responses import Parts, Responses, find_parts, to_cells, without
+from gradatim.tasks.difficulty.result import Difficulty, Picture, build, method_name, unanswered
 
-FEW_RESPONDENTS = 50
+BOCK = (
+    "R. D. Bock, M. Aitkin (1981). Marginal maximum likelihood estimation of item parameters: application of an EM "
+    "algorithm. Psychometrika 46, 443-459."
+)
+ERRORS = (
+    "T. A. Louis (1982). Finding the observed information matrix when using the EM algorithm. Journal of the Royal "
+    "Statistical Society B 44, 226-233."
+)
+JOINT = (
+    "R. J. Mislevy (1986). Bayes modal estimation in item response models. Psychometrika 51, 177-195. "
+    "L. Tierney, J. B. Kadane (1986). Accurate approximations for posterior moments and marginal densities. Journal of "
+    "the American Statistical Association 81, 82-86."
+)
+OWN_SCALE = "on a scale of its own: comparable only within part {} of {}"
 
 
 class IRTConfig(Config):
     """Settings of `irt`."""
 
-    model: Literal["1pl", "2pl"] = Field("1pl", description="one discrimination for all examples, or one an example")
-    slope: Literal["free", "fixed"] = Field(
-        "free", description="1pl: estimate the common discrimination, or set it to 1"
+    model: Literal["1pl", "2pl", "3pl", "4pl"] = Field(
+        "1pl",
+        description="one discrimination for all examples, or one an example, with a lower, with a lower and an upper "
+        "asymptote",
     )
+    slope: Literal["free", "common", "fixed"] = Field(
+        "free", description="1pl: estimate the common discrimination, or fix it to 1; 3pl, 4pl: also common to all"
+    )
+    guessing: float | Literal["1/K"] | None = Field(
+        None,
+        description="given chance of a right guess, held fixed; 1/K takes it from the column `choices`; by default 0, "
+        "estimated in a 3pl and 4pl",
+    )
+    choices: str | None = Field(None, description="column of the examples with the number of choices of each")
     priors: Literal["auto", "none", "weak"] = Field(
-        "auto", description="2pl: log a ~ N(0, .5), b ~ N(0, 2); auto is weak below 250 respondents, else none"
+        "auto",
+        description="log a, b and asymptotes; auto is weak for a 2pl below 250 respondents, wherever there are "
+        "asymptotes, and in joint fits, else none",
+    )
+    estimator: Literal["auto", "marginal", "joint"] = Field(
+        "auto", description="auto: joint from 5,000 examples or 2 million respondents x examples on, else marginal"
     )
     bins: int | None = Field(None, ge=1, le=1000, description="as many as the reliability supports, at most 10")
     splits: int = Field(5, ge=0, le=100, description="random halves behind the reliability; 0 takes standard errors")
-    disconnected: Literal["refuse", "flag"] = Field(
-        "refuse", description="what to do when parts of the data share neither respondents nor examples"
+    disconnected: Literal["refuse", "flag", "separate"] = Field(
+        "refuse",
+        description="what to do when parts of the data share neither respondents nor examples: refuse; fit them as one "
+        "and flag; fit each on a scale of its own",
+    )
+    anchor: Literal["current"] | int | None = Field(
+        None, description="put the difficulties onto the scale of this release's: current, or its number"
     )
 
     @model_validator(mode="after")
     def _agree(self) -> IRTConfig:
-        if self.model == "2pl" and self.slope == "fixed":
+        if self.model == "2pl" and self.slope != "free":
             raise ValueError("slope: a 2pl has one free slope an example; use model 1pl")
-        if self.model == "1pl" and self.priors == "weak":
+        given = self.guessing not in (None, 0)
+        if self.model == "1pl" and self.priors == "weak" and not given:
             raise ValueError("priors: the 1pl has none; use model 2pl, or leave priors out")
+        if isinstance(self.guessing, float) and not 0 <= self.guessing < 0.98:
+            raise ValueError("guessing: a chance of at least 0 and below 0.98, as 0.25")
+        if self.guessing == "1/K" and self.choices is None:
+            raise ValueError("guessing: 1/K needs the column of the examples with K; name it in choices")
         return self
 
 
 def _cost(rows: int, width: int) -> Cost:
+    width = max(width, 1)
+    cells = float(rows) * width
+    reading = 4e-7 * cells
+    if rows >= MANY_ITEMS or cells >= MANY_CELLS:
+        return Cost(1.0 + reading + 3e-7 * cells + 1e-5 * rows, 3e8 + 45 * cells + 1500.0 * rows)
     nodes = float(np.clip(5.4 * rows**0.5, 61, 3841))
     passes = 40 + 10 * 12  # the fit, and ten looser ones of half the respondents
-    cells = float(rows) * max(width, 1)
-    return Cost(0.5 + passes * (6e-8 * rows * nodes + 6e-9 * cells) + 2e-6 * cells, 2e8 + 60 * cells)
+    return Cost(0.5 + reading + passes * (6e-8 * rows * nodes + 6e-9 * cells) + 2e-6 * cells, 2e8 + 60 * cells)
 
 
 @register(
     "difficulty",
     "irt",
     config=IRTConfig,
-    needs=("responses.respondent_id", "responses.example_id", "responses.score"),
+    needs=(
+        "responses.respondent_id",
+        "responses.example_id",
+        "responses.score",
+        "examples.{choices}",
+    ),
+    revision=2,
     cost=_cost,
     source="R. D. Bock, M. Aitkin (1981). Marginal maximum likelihood estimation of item parameters: application of an "
     "EM algorithm. Psychometrika 46, 443-459",
 )
 def run(tables: Mapping[str, pl.DataFrame], config: IRTConfig, seed: int = 0) -> Difficulty:
-    """Item response theory (1PL, 2PL): from who solved what, also where not everyone tried everything.
+    """Item response theory (1PL to 4PL): from who solved what, also where not everyone tried everything.
 
     Parameters
     ----------
     tables : mapping
         ``responses`` (respondent_id, example_id, score in [0, 1]); optionally ``respondents`` (respondent_id, family),
-        for families, and ``examples`` (example_id), to list those that nobody answered.
+        for families; ``examples`` (example_id, and the column `choices` where it is named), to list those that nobody
+        answered; ``anchor`` (`item_parameters` of an earlier calibration), on whose scale the result is put.
     config : IRTConfig
     seed : int
         Seed of the random halves behind the reliability.
@@ -77,201 +137,195 @@ def run(tables: Mapping[str, pl.DataFrame], config: IRTConfig, seed: int = 0) ->
     Returns
     -------
     Difficulty
-        value is the location b in logits on the scale where abilities are N(0, 1); n counts respondents.
+        value is the location b in logits on the scale where abilities are N(0, 1), or that of the anchor; n counts
+        respondents. Where a curve has a lower asymptote g, b is where half of the way from g to its top is reached.
 
     Raises
     ------
     DataRefused, UsageError
-        As `responses.to_cells` and `fit.fit_irt`; also where parts of the data are not connected.
+        As `responses.to_cells`, `fit.fit_irt` and `joint.fit_joint`; also where parts of the data are not connected, or
+        fewer than two examples are common with the anchor.
+
+    Notes
+    -----
+    Marginal maximum likelihood, or from 5,000 examples (or 2 million respondents x examples) on joint maximum a
+    posteriori; cells are kept sparse. The choice and its reason are in the notes.
     """
     responses = to_cells(tables["responses"])
-    found = find_parts(responses.cells)
-    parts, sizes = found.count, found.sizes
-    apart = responses.examples[int(np.flatnonzero(found.item)[0])] if parts > 1 else ""
-    warnings: list[str] = []
-    if parts > 1:
-        what = (
-            f"the responses fall into {parts} parts that share neither respondents nor examples ({sizes[0]:,} examples "
+    parts = find_parts(responses.cells)
+    made, excluded, warnings = _calibrate(tables, responses, parts, config)
+    found, how, grown = reliability(made[0], seed, config.splits)
+    return _assemble(tables, config, seed, made, excluded, warnings, (found, how, grown))
+
+
+def _calibrate(
+    tables: Mapping[str, pl.DataFrame], responses: Responses, parts: Parts, config: IRTConfig
+) -> tuple[list[Calibration], pl.DataFrame | None, list[str]]:
+    """Fit the responses, or each of their unconnected parts; also examples that no fit holds, and warnings."""
+    plain: dict[str, Any] = {"model": config.model, "slope": config.slope, "priors": config.priors}
+
+    def fitted(some: Responses) -> Calibration:
+        own = item_settings(some.examples, config.guessing, config.choices, tables.get("examples"))
+        return calibrate(some, config.estimator, {**plain, **own})
+
+    if parts.count == 1:
+        return [fitted(responses)], None, []
+    apart = responses.examples[int(np.flatnonzero(parts.item)[0])]
+    others = ", ".join(f"{s:,}" for s in parts.sizes[1:4]) + (", ..." if parts.count > 4 else "")
+    what = (
+        f"the responses fall into {parts.count} parts that share neither respondents nor examples "
+        f"({parts.sizes[0]:,} examples in the largest, {others} in others, e.g. {apart!r})"
+    )
+    if config.disconnected == "refuse":
+        raise DataRefused(
+            what,
+            where="difficulty irt",
+            expected="one connected part: difficulties of parts without a common respondent cannot be compared",
+            remedy="drop the small parts, add respondents that answered both, or set disconnected: flag (one fit, as "
+            "if their respondents were equally able) or separate (a scale a part)",
         )
-        what += "in the largest, " + ", ".join(f"{s:,}" for s in sizes[1:4]) + f" in others, e.g. {apart!r})"
-        if config.disconnected == "refuse":
-            raise DataRefused(
-                what,
-                where="difficulty irt",
-                expected="one connected part: difficulties of parts without a common respondent cannot be compared",
-                remedy="drop the small parts, add respondents that answered both, or set disconnected: flag",
-            )
-        warnings.append(what + "; they are only comparable if their respondents are equally able")
-    fit = fit_irt(responses.matrix, config.model, slope=config.slope, priors=config.priors)
-    warnings += _warnings(fit, responses)
-    value = fit.b
-    reliability = _reliability(responses, fit, config, seed)
-    seen = np.isfinite(responses.matrix)
-    name = method_name("irt", config.model_dump(exclude={"bins", "splits", "disconnected"}), IRTConfig().model_dump())
-    return build(
+    if config.disconnected == "flag":
+        warnings = [what + "; they are only comparable if their respondents are equally able"]
+        return [fitted(responses)], None, warnings
+    made, lost = [], []
+    for number in range(parts.count):
+        items, people = np.flatnonzero(parts.item == number), np.flatnonzero(parts.respondent == number)
+        some = responses.part(items, people)
+        try:
+            made.append(fitted(some))
+        except DataRefused as error:
+            if number == 0:
+                raise
+            reason = f"a part of its own that cannot be fitted: {error.what}"
+            lost.append(pl.DataFrame({"example_id": some.examples, "reason": [reason] * len(some.examples)}))
+    warnings = [what + "; each is on a scale of its own, and ranks across parts mean nothing"]
+    return made, pl.concat(lost) if lost else None, warnings
+
+
+def _assemble(
+    tables: Mapping[str, pl.DataFrame],
+    config: IRTConfig,
+    seed: int,
+    made: list[Calibration],
+    excluded: pl.DataFrame | None,
+    warnings: list[str],
+    trust: tuple[float | None, str, pl.DataFrame | None],
+) -> Difficulty:
+    """Lay the calibrations (several where parts have scales of their own) out as one result."""
+    name = method_name(
+        "irt", config.model_dump(exclude={"bins", "splits", "disconnected", "anchor"}), IRTConfig().model_dump()
+    )
+    ids = [name_ for one in made for name_ in one.responses.examples.to_list()]
+    flag = np.concatenate([flags(one) for one in made])
+    if len(made) > 1:
+        part = np.repeat(np.arange(len(made)), [one.responses.cells.items for one in made])
+        told = [OWN_SCALE.format(k + 1, len(made)) for k in range(len(made))]
+        flag = np.array([f"{told[k]}; {f}" if f else told[k] for k, f in zip(part, flag, strict=True)], dtype=object)
+    first = made[0]
+    for one in made:
+        warnings = warnings + [w for w in warnings_of(one) if w not in warnings]
+    items = item_parameters(made, name)
+    people = respondent_table(made, tables.get("respondents"))
+    without_value = unanswered(tables, ids if excluded is None else [*ids, *excluded["example_id"]])
+    found = build(
         method=name,
         title=f"irt {config.model}" + (" with slope 1" if config.slope == "fixed" else ""),
-        ids=responses.examples,
-        value=value,
-        raw=fit.b,
+        ids=ids,
+        value=np.concatenate([one.fit.b for one in made]),
+        raw=np.concatenate([one.fit.b for one in made]),
         scale="logit",
-        error=fit.se_b,
-        n=seen.sum(axis=0),
-        flag=_flags(fit, responses.matrix),
+        error=np.concatenate([one.fit.se_b for one in made]),
+        n=np.concatenate([one.responses.cells.answered for one in made]),
+        flag=flag.tolist(),
         bins=config.bins,
-        reliability=reliability[0],
+        reliability=trust[0],
         warnings=warnings,
-        item_parameters=_item_parameters(fit, responses, name),
-        respondents=_respondents(fit, responses, seen, tables.get("respondents")),
-        excluded=unanswered(tables, responses.examples),
-        notes=_notes(fit, responses, reliability[1]),
-        source=run_source(),
-        refit=partial(_leave_out, dict(tables), config, seed),
+        item_parameters=items,
+        respondents=people,
+        excluded=without_value if excluded is None else pl.concat([without_value, excluded]).sort("example_id"),
+        notes=_notes(made, trust[1]),
+        source=" ".join([BOCK, JOINT if first.joint else ERRORS]),
+        refit=partial(_leave_out, dict(tables), config, seed, made if len(made) == 1 else None, trust[0]),
     )
+    return _anchored(_pictured(found, made, trust), tables, config)
 
 
-def run_source() -> str:
-    """Papers behind this method."""
-    return (
-        "R. D. Bock, M. Aitkin (1981). Marginal maximum likelihood estimation of item parameters: application of an EM "
-        "algorithm. Psychometrika 46, 443-459. T. A. Louis (1982). Finding the observed information matrix when using "
-        "the EM algorithm. Journal of the Royal Statistical Society B 44, 226-233."
-    )
-
-
-def _leave_out(tables: Mapping[str, pl.DataFrame], config: IRTConfig, seed: int, name: str) -> Difficulty:
-    kept, _ = without(tables["responses"], tables.get("respondents"), name)
-    return run({**tables, "responses": kept}, config, seed)
-
-
-def _reliability(responses: Responses, fit: IRTFit, config: IRTConfig, seed: int) -> tuple[float | None, str]:
-    """Split-half where there are enough respondents, else from standard errors; and its name."""
-    matrix = responses.matrix
-
-    def estimate(rows: np.ndarray) -> np.ndarray:
-        half = matrix[rows]
-        answered = np.isfinite(half).any(axis=0)
-        values = np.full(matrix.shape[1], np.nan)
-        # halves of few respondents cannot estimate a common slope: they take the one of all
-        slope: float | Literal["free"] = float(fit.a[0]) if config.model == "1pl" else "free"
-        values[answered] = fit_irt(
-            half[:, answered], config.model, slope=slope, priors=config.priors, errors=False, tolerance=1e-4
-        ).b
-        return values
-
-    try:
-        found = split_half(estimate, responses.respondents.to_list(), seed=seed, splits=config.splits)
-    except DataRefused:  # a half too poor to be fitted
-        found = None
-    if found is not None:
-        return found, f"split-half, {config.splits} splits"
-    return separation(fit.b, fit.se_b), "from standard errors"
-
-
-def _flags(fit: IRTFit, matrix: np.ndarray) -> list[str | None]:
-    """Why an example's parameters should be read with care."""
-    seen = np.isfinite(matrix)
-    n = seen.sum(axis=0)
-    theta = np.where(seen, fit.abilities[:, None], 0.0)
-    score = np.where(seen, matrix, 0.0)
-    mean_theta, mean_score = theta.sum(axis=0) / n, score.sum(axis=0) / n
-    covariance = (theta * score).sum(axis=0) / n - mean_theta * mean_score
-    spread = np.sqrt(
-        np.maximum((theta**2).sum(axis=0) / n - mean_theta**2, 1e-12)
-        * np.maximum((score.astype(np.float64) ** 2).sum(axis=0) / n - mean_score**2, 1e-12)
-    )
-    backwards = (fit.extreme == 0) & (covariance / spread < -1.96 / np.sqrt(n))
-    flag = np.full(len(n), None, dtype=object)
-    flag[backwards] = "negative discrimination: abler respondents do worse"
-    flag[fit.a < 0] = "negative discrimination: abler respondents do worse"
-    flag[fit.at_bound] = "separates respondents perfectly: discrimination at its bound"
-    flag[fit.extreme > 0] = "all right: placed as if half a response were wrong"
-    flag[fit.extreme < 0] = "none right: placed as if half a response were right"
-    return list(flag)
-
-
-def _warnings(fit: IRTFit, responses: Responses) -> list[str]:
-    found = []
-    if fit.model == "2pl" and fit.n_respondents < FEW_RESPONDENTS:
-        found.append(
-            f"a 2pl of {fit.n_respondents} respondents says little about discriminations (50 or more are better)"
-        )
-    if not fit.converged:
-        found.append("the fit did not settle: read its numbers with care")
-    if not fit.resolved:
-        found.append(f"{fit.nodes} quadrature nodes do not resolve every respondent")
-    if fit.slope.startswith("fixed:"):
-        found.append(f"slope 1 instead of a free one ({fit.slope[7:]})")
-    for kind, word in ((1, "everything right"), (-1, "nothing right")):
-        hits = np.nanmean(responses.matrix, axis=1) == (1.0 if kind > 0 else 0.0)
-        if hits.any():
-            found.append(
-                f"{int(hits.sum())} of {fit.n_respondents} respondents have {word}: their abilities rest on the prior"
-            )
-    return found
-
-
-def _notes(fit: IRTFit, responses: Responses, kind: str) -> dict[str, Cell]:
-    notes: dict[str, Cell] = {
-        "respondents": fit.n_respondents,
-        "responses": responses.attempts,
-        "not attempted": int(np.isnan(responses.matrix).sum()),
-        "model": fit.model,
-        "slope": fit.slope,
-        "priors": fit.priors,
-        "log-likelihood": round(fit.loglik, 4),
-        "parameters": fit.n_parameters,
-        "AIC": round(fit.aic, 3),
-        "BIC": round(fit.bic, 3),
-        "passes": fit.n_iter,
-        "converged": fit.converged,
-        "quadrature": f"{fit.nodes} nodes on ±{fit.limit:g}",
-        "standard errors": fit.errors,
-        "reliability is": kind,
-    }
-    if fit.model == "1pl" and len(fit.a):
-        notes["discrimination"] = round(float(fit.a[0]), 4)
-    if responses.repeated:
-        notes["cells with several attempts, averaged"] = responses.repeated
-    if responses.fractional:
-        notes["fractional cells, counted as that share of a right response"] = responses.fractional
-    if responses.missing:
-        notes["rows without a score, not attempted"] = responses.missing
+def _notes(made: list[Calibration], how: str) -> dict[str, Cell]:
+    notes = notes_of(made[0], how)
+    if len(made) > 1:
+        notes["facts are of"] = "the largest part"
+        notes["scales"] = len(made)
     return notes
 
 
-def _item_parameters(fit: IRTFit, responses: Responses, name: str) -> pl.DataFrame:
-    count = len(fit.b)
-    frame = pl.DataFrame(
-        {
-            "example_id": responses.examples,
-            "method": [name] * count,
-            "discrimination": fit.a,
-            "location": fit.b,
-            "lower": fit.g,
-            "upper": fit.u,
-            "discrimination_error": pl.Series(fit.se_a).fill_nan(None),
-            "location_error": pl.Series(fit.se_b).fill_nan(None),
-            "lower_error": pl.Series([None] * count, dtype=pl.Float64),
-            "upper_error": pl.Series([None] * count, dtype=pl.Float64),
-            "fit": pl.Series(fit.infit).fill_nan(None),
-        }
+def _pictured(
+    found: Difficulty, made: list[Calibration], trust: tuple[float | None, str, pl.DataFrame | None]
+) -> Difficulty:
+    """Add the pictures of the (largest) calibration."""
+    first = made[0]
+    name = found.method
+    items, people = item_parameters([first], name), respondent_table([first], None)
+
+    def scores(rows: np.ndarray) -> np.ndarray:
+        few, stay = np.unique(rows, return_inverse=True)
+        return first.responses.cells.take(few).matrix()[:, stay]
+
+    return replace(
+        found,
+        pictures=irt_pictures(items, people, scores=scores, reliability=trust[2], overall=trust[0]),
     )
-    return conform(frame, "item_parameters")
 
 
-def _respondents(fit: IRTFit, responses: Responses, seen: np.ndarray, known: pl.DataFrame | None) -> pl.DataFrame:
-    frame = pl.DataFrame(
-        {
-            "respondent_id": responses.respondents,
-            "ability": fit.abilities,
-            "standard_error": fit.ability_se,
-            "n": seen.sum(axis=1),
-        }
+def _anchored(found: Difficulty, tables: Mapping[str, pl.DataFrame], config: IRTConfig) -> Difficulty:
+    """Put a result onto the scale of ``anchor``, through the examples that both hold."""
+    if config.anchor is None or "anchor" not in tables or found.item_parameters is None:
+        return found
+    flagged = found.table.select("example_id", "flag")
+    new = found.item_parameters.join(flagged, on="example_id", how="left")
+    line = link(new, tables["anchor"], "mean_sigma")
+    pictures = {k: v for k, v in found.pictures.items() if k == "reliability"}
+    moved_items, moved_people = line.apply(found.item_parameters), found.respondents
+    if moved_people is not None:
+        moved_people = line.apply(moved_people)
+        pictures = {**irt_pictures(moved_items, moved_people), **pictures}
+    drawn = partial(link_picture, line.items, line.slope, line.intercept)
+    pictures["link"] = Picture("Common examples on the anchor's scale: where the line fits and which moved.", drawn)
+    return replace(
+        found,
+        table=line.apply(found.table),
+        item_parameters=moved_items,
+        respondents=moved_people,
+        notes={**found.notes, **described(line, f"anchor {config.anchor}")},
+        warnings=(*found.warnings, *line.notes),
+        pictures=pictures,
     )
-    if known is not None and "family" in known.columns:
-        family = known.select(pl.col("respondent_id", "family").cast(pl.String)).unique("respondent_id", keep="any")
-        frame = frame.join(family, on="respondent_id", how="left")
-    else:
-        frame = frame.with_columns(pl.lit(None, dtype=pl.String).alias("family"))
-    return conform(frame, "respondents")
+
+
+def _leave_out(
+    tables: Mapping[str, pl.DataFrame],
+    config: IRTConfig,
+    seed: int,
+    made: list[Calibration] | None,
+    reliable: float | None,
+    name: str,
+) -> Difficulty:
+    """Estimate again without a respondent or a family: from where the fit stands, where it is one fit.
+
+    The reliability is then that of all, stepped down to those who stay by the formula of Spearman and Brown.
+    """
+    kept, gone = without(tables["responses"], tables.get("respondents"), name)
+    rest = {**tables, "responses": kept}
+    if made is None:
+        return run(rest, config, seed)
+    all_ = made[0].responses.respondents
+    rows = np.flatnonzero(all_.is_in(list(gone)).to_numpy())
+    if not len(rows):  # had no score at all
+        return run(rest, config, seed)
+    parts = find_parts(made[0].responses.cells.among(np.setdiff1d(np.arange(len(all_)), rows))[0])
+    if parts.count > 1:
+        return run(rest, config, seed)
+    one = made[0].without(rows)
+    share = 1 - len(rows) / len(all_)
+    stepped = None if reliable is None else spearman_brown(reliable, share)
+    trust = stepped, "that of all respondents, stepped down", None
+    return _assemble(rest, config, seed, [one], None, [], trust)
