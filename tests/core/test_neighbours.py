@@ -76,29 +76,30 @@ def test_a_larger_search_is_exact_and_the_same_for_any_order_blocks_and_threads(
     metric: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = np.random.default_rng(1)
-    vectors = random.normal(size=(3000, 48)).astype(np.float32)
-    vectors[1000:2000] = vectors[:1000]  # every one of them twice
-    vectors[2000:2300] = vectors[5]  # and one three hundred times
-    queries = np.concatenate([vectors[:200], random.normal(size=(300, 48)).astype(np.float32)])
-    ids = [f"{i:05d}" for i in range(3000)]
-    found = NearestNeighbours(vectors, ids, metric=metric).search(queries, 20)  # type: ignore[arg-type]
-    index, measure = _brute(vectors, queries, 20, metric, ids, np.full(500, -1))
+    vectors = random.normal(size=(900, 24)).astype(np.float32)
+    vectors[300:600] = vectors[:300]  # every one of them twice
+    vectors[600:690] = vectors[5]  # and one ninety times
+    queries = np.concatenate([vectors[:100], random.normal(size=(100, 24)).astype(np.float32)])
+    ids = [f"{i:05d}" for i in range(900)]
+    two = NearestNeighbours(vectors, ids, metric=metric, threads=2)  # type: ignore[arg-type]
+    found = two.search(queries, 20)
+    index, measure = _brute(vectors, queries, 20, metric, ids, np.full(200, -1))
     assert np.array_equal(found.index, index)
     assert found.measure == pytest.approx(measure, abs=2e-9)
     assert (np.diff(found.measure, axis=1) * (-1 if metric == "cosine" else 1) >= 0).all()
     monkeypatch.setattr(neighbours, "BLOCK", 77)
-    order = random.permutation(3000)
+    order = random.permutation(900)
     one = NearestNeighbours(vectors[order], [ids[i] for i in order], metric=metric, threads=1)  # type: ignore[arg-type]
     again = one.search(queries[::-1], 20)
     assert np.array_equal(order[again.index][::-1], found.index)
     assert np.array_equal(again.measure[::-1], found.measure)
-    assert one.duplicates == 1300
+    assert one.duplicates == 390
 
 
 def test_vectors_that_float32_cannot_tell_apart_are_measured_against_all() -> None:
     random = np.random.default_rng(0)
-    vectors = (1 + 1e-6 * random.normal(size=(2000, 8))).astype(np.float32)
-    ids = [f"{i:05d}" for i in range(2000)]
+    vectors = (1 + 1e-6 * random.normal(size=(1000, 8))).astype(np.float32)
+    ids = [f"{i:05d}" for i in range(1000)]
     found = NearestNeighbours(vectors, ids).search(vectors[:40], 10)
     index, measure = _brute(vectors, vectors[:40], 10, "cosine", ids, np.full(40, -1))
     assert np.array_equal(found.index, index)
@@ -165,17 +166,17 @@ def test_no_vectors_no_queries_and_wrong_use_are_answered() -> None:
 def test_an_inverted_file_may_miss_neighbours_but_measures_those_it_finds_exactly(metric: str) -> None:
     random = np.random.default_rng(2)
     centres = random.normal(size=(20, 16)) * 3
-    vectors = (centres[random.integers(0, 20, 4000)] + random.normal(size=(4000, 16))).astype(np.float32)
-    exact = NearestNeighbours(vectors, metric=metric).search(vectors[:100], 10)  # type: ignore[arg-type]
+    vectors = (centres[random.integers(0, 20, 2000)] + random.normal(size=(2000, 16))).astype(np.float32)
+    exact = NearestNeighbours(vectors, metric=metric).search(vectors[:50], 10)  # type: ignore[arg-type]
     few = NearestNeighbours(vectors, metric=metric, lists_probed=2)  # type: ignore[arg-type]
     every = NearestNeighbours(vectors, metric=metric, lists_probed=10**6)  # type: ignore[arg-type]
-    assert np.array_equal(every.search(vectors[:100], 10).index, exact.index)
+    assert np.array_equal(every.search(vectors[:50], 10).index, exact.index)
     assert every.recall(vectors, 10, sample=50) == 1
     assert 0.3 < few.recall(vectors, 10, sample=50) < 1
-    found = few.search(vectors[:100], 10)
-    index, measure = _brute(vectors, vectors[:100], 4000, metric, [f"{i:05d}" for i in range(4000)], np.full(100, -1))
+    found = few.search(vectors[:50], 10)
+    index, measure = _brute(vectors, vectors[:50], 2000, metric, [f"{i:05d}" for i in range(2000)], np.full(50, -1))
     known = [dict(zip(i, m, strict=True)) for i, m in zip(index, measure, strict=True)]
-    for row in range(100):
+    for row in range(50):
         for j, m in zip(found.index[row], found.measure[row], strict=True):
             assert j == -1 or m == pytest.approx(known[row][j], abs=1e-8)
 

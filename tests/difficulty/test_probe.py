@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -253,3 +254,30 @@ def test_degenerate_labels_and_missing_vectors_are_answered() -> None:
     for wrong in ({"alphas": [0.0]}, {"features": ["x", "x"]}):
         with pytest.raises(UsageError):
             _run(tables, **wrong)
+
+
+# --- what words know of difficulty
+
+
+@pytest.mark.data
+def test_on_gsm8k_vectors_of_words_know_less_than_the_length(data: Path) -> None:
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    frame = pl.read_parquet(data / "gsm8k" / "test_4models_correct.parquet")
+    models = ["6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification"]
+    words = TfidfVectorizer(sublinear_tf=True, min_df=2).fit_transform(frame["question"].to_list())
+    matrix = TruncatedSVD(64, random_state=0).fit_transform(words)
+    ids = frame["item"].cast(pl.String)
+    vectors = pl.Series(matrix.astype(np.float32), dtype=pl.Array(pl.Float32, 64))
+    failed = 1 - frame.select(pl.mean_horizontal(models)).to_series()
+    tables = {
+        "features_x": pl.DataFrame({"example_id": ids, "embedding": vectors}),
+        "examples": pl.DataFrame({"example_id": ids, "score": failed, "input": frame["question"]}),
+    }
+    d = _run(tables)
+    assert d.notes["rank correlation, test part: probe"] == pytest.approx(0.226, abs=0.03)
+    assert d.notes["rank correlation, test part: length"] == pytest.approx(0.335, abs=0.001)
+    assert any("length did as well or better" in w for w in d.warnings)
+    plugin, config = resolve("difficulty", Step(method="knn", settings={"column": "score", "features": "x"}))
+    assert plugin.run(tables, config, 0).notes["held-out rank correlation"] == pytest.approx(0.212, abs=0.03)
