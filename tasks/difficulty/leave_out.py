@@ -130,10 +130,11 @@ def leave_out_all(
     Returns
     -------
     polars.DataFrame
-        A row a group, the most influential first: name, respondents, change_largest and change_rms (of locations that
-        are estimated with and without, logits), moved_most (that example), rank_correlation (Spearman, with and
-        without), no_longer_told_apart (items that only the group kept from being all right or none right).
-        Nulls where a group leaves fewer than two respondents, or nothing to fit.
+        A row a group, by falling change_linked: name, respondents, change_largest and change_rms (of locations that are
+        estimated with and without, logits), moved_most (that example), change_linked (root mean square again, once the
+        two scales have the same mean and standard deviation: to leave out the best or the worst moves the scale
+        itself), rank_correlation (Spearman, with and without), no_longer_told_apart (items that only the group kept
+        from being all right or none right). Nulls where a group leaves fewer than two respondents, or nothing to fit.
 
     Notes
     -----
@@ -157,7 +158,7 @@ def leave_out_all(
             continue
         rows.append(row | compared(fit, found, examples))
     frame = pl.DataFrame(rows, schema=INFLUENCE)
-    return frame.sort("change_rms", "name", descending=[True, False], nulls_last=True)
+    return frame.sort("change_linked", "name", descending=[True, False], nulls_last=True)
 
 
 def _sweep_on(
@@ -195,10 +196,13 @@ def compared(fit: IRTFit | JointFit, found: Solution, examples: Sequence[str]) -
         return {"no_longer_told_apart": lost}
     ranks = [pl.Series(np.round(v, 9)).rank().to_numpy() for v in (before, after)]
     varied = len(change) > 1 and all(np.ptp(r) > 0 for r in ranks)
+    slope = before.std() / after.std() if varied else 1.0
+    apart = (after - after.mean()) * slope - (before - before.mean())
     return {
         "change_largest": float(change.max()),
         "change_rms": float(np.sqrt(np.mean(change**2))),
         "moved_most": examples[int(found.inner[int(change.argmax())])],
+        "change_linked": float(np.sqrt(np.mean(apart**2))),
         "rank_correlation": float(np.corrcoef(ranks[0], ranks[1])[0, 1]) if varied else None,
         "no_longer_told_apart": lost,
     }
@@ -232,6 +236,7 @@ INFLUENCE = {
     "change_largest": pl.Float64,
     "change_rms": pl.Float64,
     "moved_most": pl.String,
+    "change_linked": pl.Float64,
     "rank_correlation": pl.Float64,
     "no_longer_told_apart": pl.Int64,
 }

@@ -224,7 +224,11 @@ def test_influence_ranks_respondents_by_what_a_refit_would_change() -> None:
         rank = published.spearman(scratch.b[told], fit.b[told])
         assert row["rank_correlation"] == pytest.approx(rank, abs=2e-3)
         assert row["no_longer_told_apart"] == (~told).sum()
-    change = table.filter(table["name"].str.starts_with("r"))["change_rms"].to_list()
+        after = (scratch.b - scratch.b.mean()) * fit.b.std() / scratch.b.std()
+        apart = np.sqrt(np.mean((after - fit.b + fit.b.mean()) ** 2))
+        assert row["change_linked"] == pytest.approx(apart, abs=BOUNDED) or (~told).any()
+        assert row["change_linked"] < row["change_rms"] + 1e-9
+    change = table.filter(table["name"].str.starts_with("r"))["change_linked"].to_list()
     assert change == sorted(change, reverse=True)
     last = table.row(-1, named=True)
     assert last["name"] == "nearly all"
@@ -298,6 +302,7 @@ def test_influence_on_a_joint_fit_is_that_of_a_refit() -> None:
     examples = [f"q{j}" for j in range(250)]
     table = leave_out_all(matrix, fit, {"one": [4], "some": [1, 2, 3], "all": np.arange(39)}, examples, model="2pl")
     assert table["name"].to_list() == ["some", "one", "all"]
+    assert table["change_linked"][0] > table["change_linked"][1]
     scratch = fit_joint(np.delete(matrix, 4, axis=0), "2pl")
     told = scratch.extreme == 0
     change = np.abs(scratch.b - fit.b)[told]

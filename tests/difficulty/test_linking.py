@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
@@ -401,3 +403,23 @@ def test_many_common_items_are_linked_without_a_loop_over_them() -> None:
     old = bank(300_000, 9)
     found = link(moved(old, 1.1, 0.4), old, "mean_sigma")
     assert (found.slope, found.intercept) == pytest.approx((1.1, 0.4))
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("method", METHODS)
+def test_early_and_late_agents_of_swe_bench_are_linked_as_one_calibration_says(data: Path, method: Method) -> None:
+    table = pl.read_parquet(data / "agentbench/swebench_verified_responses.parquet")
+    table = table.select(respondent_id="submission", example_id="instance_id", score="resolved")
+    names = table["respondent_id"].unique().sort()  # begin with the date
+    early = pl.col("respondent_id").is_in(names.head(67).implode())
+    old, new, whole = (
+        gd.difficulty("irt", responses=t, splits=0) for t in (table.filter(early), table.filter(~early), table)
+    )
+    assert whole.respondents is not None
+    before, after = (whole.respondents.filter(e)["ability"].to_numpy() for e in (early, ~early))
+    line = link(
+        new.item_parameters.join(new.table.select("example_id", "flag"), on="example_id"), old.item_parameters, method
+    )  # type: ignore[union-attr, arg-type]
+    assert line.slope == pytest.approx(after.std() / before.std(), abs=0.03)
+    assert line.intercept == pytest.approx((after.mean() - before.mean()) / before.std(), abs=0.06)
+    assert linked(new, old, method).respondents["ability"].mean() == pytest.approx(line.intercept, abs=0.05)  # type: ignore[index]
