@@ -94,7 +94,7 @@ class Comparison:
     items: int
     errors: bool
     least: float
-    repeats: int = 2
+    repeats: int = 3
     note: str = ""
 
 

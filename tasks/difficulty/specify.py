@@ -82,6 +82,8 @@ class Model:
 def start_curves(model: Model, plain: Objective, x: np.ndarray, g: np.ndarray) -> Curves:
     """Return curves near those of the plain model at `x` that have lower asymptotes near `g`."""
     a, d = plain.unpack(x)
+    if model.weak and model.slope != "given":  # the prior of b allows no slope of 0, nor that of a one below
+        a = np.maximum(a, 0.1)
     p = np.clip(plain.score_sums() / plain.answered(), 1e-3, 1 - 1e-3)
     g = np.minimum(g, 0.7 * p) if model.lower else g
     u = np.maximum(1 - 0.5 * sigma(model.centre), p + 0.7 * (1 - p)) if model.upper else np.ones(len(a))

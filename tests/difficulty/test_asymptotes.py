@@ -379,11 +379,50 @@ def test_extreme_items_are_placed_beyond_the_others_and_change_nothing_else() ->
     assert np.isnan(free.se_g[-2:]).all()
 
 
+@pytest.mark.parametrize("settings_", [{"model": "3pl"}, {"model": "4pl"}, {"model": "1pl", "guessing": 0.25}])
+def test_a_respondent_without_an_answer_is_the_prior_and_few_respondents_stay_finite(settings_: dict[str, Any]) -> None:
+    answers, *_ = simulate(60, 8, 1)
+    answers[3] = np.nan
+    fit = fit_irt(answers, **settings_)
+    assert [fit.abilities[3], fit.map_abilities[3]] == pytest.approx([0.0, 0.0], abs=1e-9)
+    assert [fit.ability_se[3], fit.map_se[3]] == pytest.approx([1.0, 1.0], abs=1e-6)
+    three = fit_irt(np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 1.0, 0.0]]), **settings_)
+    assert three.converged
+    for name in ("a", "b", "g", "u", "se_b"):
+        assert np.isfinite(getattr(three, name)).all()
+
+
+def test_perfect_scales_stop_at_bounds_and_are_said() -> None:
+    steps = np.repeat(np.tril(np.ones((9, 8)), -1), 5, axis=0)  # whoever solves an item solves all easier ones
+    bare = fit_irt(steps, "3pl", priors="none")
+    assert bare.at_bound.any()
+    assert (np.diff(bare.b) > 0).all()
+    weak = fit_irt(steps, "3pl")
+    assert weak.converged
+    assert not weak.at_bound.any()
+    assert (np.diff(weak.b) > 0).all()
+
+
+def test_the_number_of_threads_changes_no_bit() -> None:
+    from threadpoolctl import threadpool_limits
+
+    answers, *_ = simulate(300, 40, 8)
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            fit = fit_irt(answers, "3pl")
+            found.append(fit.b.tobytes() + fit.abilities.tobytes() + fit.se_b.tobytes())
+    assert found[0] == found[1]
+
+
 def test_respondents_that_do_not_differ_take_slope_one() -> None:
     answers = np.array([np.roll([1.0, 1.0, 0.0, 0.0], k) for k in range(4)] * 10)
-    fit = fit_irt(answers, guessing=0.2)
+    fit = fit_irt(answers, guessing=0.2, priors="none")
     assert "do not differ" in fit.slope
     assert np.isfinite(fit.b).all()
+    weak = fit_irt(answers, guessing=0.2)  # the prior of b = -d / a holds the slope off 0
+    assert 0.05 < weak.a[0] < 0.5
+    assert np.isfinite(weak.b).all()
 
 
 def test_one_item_and_two_respondents_are_enough_for_a_1pl_with_guessing() -> None:
