@@ -9,14 +9,17 @@ from pathlib import Path
 
 from gradatim.flows.job import Job
 from gradatim.schemas.errors import DataRefused, GradatimError, UsageError, nearest
-from gradatim.schemas.recipe import dump_recipe
+from gradatim.schemas.recipe import Dynamics, Features, Options, dump_recipe
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
 from gradatim.schemas.tables import TABLES
 from gradatim.storage.tables import Dataset
 from gradatim.tasks.core.registry import AREAS, Plugin, plugins
+from gradatim.tasks.ingest.dynamics import check_dynamics
 from gradatim.tasks.ingest.examples import examples_schema, read_options
+from gradatim.tasks.ingest.features import check_features
 from gradatim.tasks.ingest.inspection import Inspection, inspect
 from gradatim.tasks.ingest.mapping import mapped_columns
+from gradatim.tasks.ingest.options import check_options
 from gradatim.tasks.ingest.reading import shard_schema
 from gradatim.tasks.ingest.responses import check_responses
 from gradatim.tasks.ingest.sources import shards
@@ -94,6 +97,9 @@ def check_recipe(recipe: str, store: str | None, data: str | None) -> Summary:
         names = schema.names
     for problem in _problems(job, names):
         raise problem
+    for table, section in job.recipe.sources():
+        _check_source(section, job.place.base)
+        facts.append(Fact(table, section.source, note="columns and first rows looked at"))
     if job.recipe.responses is not None:
         facts.append(Fact("responses", job.recipe.responses.source, note="columns and scores looked at"))
     steps = [*job.difficulty, *job.diversity, *job.splits, *([job.pacing] if job.pacing else [])]
@@ -105,6 +111,15 @@ def check_recipe(recipe: str, store: str | None, data: str | None) -> Summary:
         tables=(SummaryTable("Methods", ("area", "name", "method", "maturity"), rows),),
         next=(f"gradatim plan {recipe}", f"gradatim run {recipe}"),
     )
+
+
+def _check_source(section: Dynamics | Options | Features, base: str) -> None:
+    if isinstance(section, Dynamics):
+        check_dynamics(section, base=base)
+    elif isinstance(section, Options):
+        check_options(section, base=base)
+    else:
+        check_features(section, base=base)
 
 
 def _problems(job: Job, names: Sequence[str] | None) -> Iterator[GradatimError]:

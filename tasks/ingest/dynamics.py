@@ -58,17 +58,9 @@ def read_dynamics(settings: Dynamics, base: str | Path = ".") -> pl.DataFrame:
     A million rows of logits of three classes take two seconds. An answer is right where its logit is above all others:
     a tie is wrong.
     """
-    maps = settings.format == "cartography"
-    found = shards(settings.source, base, None if maps else settings.format)
-    if maps:
-        found = [shard for shard in found if _is_map(shard)]
-        if not found:
-            raise UsageError("no file here is called dynamics_epoch_N.jsonl", where=settings.source)
-    elif settings.format is None and settings.logits is None and settings.probabilities is None:
-        maps = all(map(_is_map, found))
+    found, options, maps = _plan(settings, base)
     frames: list[pl.DataFrame] = []
     rejects: list[Reject] = []
-    options = _options(settings, found, maps)
     for shard in found:
         for batch in read_shard(shard, options):
             rejects += batch.rejects
@@ -80,6 +72,31 @@ def read_dynamics(settings: Dynamics, base: str | Path = ".") -> pl.DataFrame:
     table = _placed(pl.concat(frames), settings)
     _warn(table, rejects)
     return table.select(list(polars_schema("dynamics"))).sort("run_id", "position")
+
+
+def check_dynamics(settings: Dynamics, base: str | Path = ".") -> None:
+    """Try what `read_dynamics` would read: the columns of all files, and the beginning of the first with a row."""
+    found, options, maps = _plan(settings, base)
+    for shard in found:
+        for batch in read_shard(shard, options):
+            if len(batch.rows):
+                for one in _epochs(settings, batch, shard, maps):
+                    _frame(batch, shard, one)
+                return
+    raise DataRefused("there is no row in the whole source", where=settings.source)
+
+
+def _plan(settings: Dynamics, base: str | Path) -> tuple[list[Shard], ReadOptions, bool]:
+    """List the files, how to read them, and whether they are cartography's."""
+    maps = settings.format == "cartography"
+    found = shards(settings.source, base, None if maps else settings.format)
+    if maps:
+        found = [shard for shard in found if _is_map(shard)]
+        if not found:
+            raise UsageError("no file here is called dynamics_epoch_N.jsonl", where=settings.source)
+    elif settings.format is None and settings.logits is None and settings.probabilities is None:
+        maps = all(map(_is_map, found))
+    return found, _options(settings, found, maps), maps
 
 
 def _is_map(shard: Shard) -> bool:

@@ -81,6 +81,16 @@ def read_features(settings: Features, *, base: str | Path = ".") -> pl.DataFrame
     return pl.DataFrame({"example_id": ids.gather(order), EMBEDDING: vectors})
 
 
+def check_features(settings: Features, *, base: str | Path = ".") -> None:
+    """Try what `read_features` would read: the first file's beginning; NumPy files whole, with their ids."""
+    for shard in _shards(settings, base):
+        found = numpy_vectors(shard, settings, base) if shard.format == "npy" else _columnar(shard, settings)
+        first = next(iter(found), None)
+        if first is not None:
+            return _finite(first, shard)
+    raise DataRefused("there is no vector in the whole source", where=settings.source, expected="at least one row")
+
+
 def _shards(settings: Features, base: str | Path) -> list[Shard]:
     if settings.format not in (None, "npy"):
         return shards(settings.source, base, settings.format)

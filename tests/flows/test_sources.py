@@ -115,6 +115,9 @@ def test_a_new_nights_difficulties_stay_on_the_released_scale(many: Path) -> Non
     [
         ("of: irt, features", "of: itr, features", "'itr'.*'irt'"),
         ("features: sentence", "features: sentense", "features"),
+        ("logits: logits", "logits: logit", "'logit'.*'logits'"),
+        ("[p_a, p_b]", "[p_a, p_c]", "'p_c'"),
+        ("vectors.txt", "vector.txt", "vector.txt"),
         ("dynamics: {from: logits.jsonl, example: guid, logits: logits, gold: gold}\n", "", "dynamics"),
     ],
 )
