@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
-from gradatim.tasks.difficulty.cells import Cells
 from gradatim.tasks.difficulty.fit import IRTFit, fit_irt
 from gradatim.tasks.difficulty.joint import JointFit, fit_joint, locations_given
 from gradatim.tasks.difficulty.leave_out import leave_out
