@@ -11,6 +11,7 @@ from pydantic import Field
 from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.hashing import value_hash
 from gradatim.schemas.summary import Cell
+from gradatim.tasks.core.format import number
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.difficulty.classified import classified
@@ -116,7 +117,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: ExactInductiveBiasConfig, se
     share = float((losses <= config.epsilon).mean())
     return build(
         method=method_name("exact_inductive_bias", config.model_dump(exclude={"bins"}), _defaults()),
-        title=f"exact_inductive_bias of {config.label}",
+        title=f"exact_inductive_bias of {config.label}: {number(bias[1.0] / LN2, 3)} bits",
         ids=kept.ids.to_list(),
         value=value,
         raw=value,

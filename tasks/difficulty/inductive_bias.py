@@ -130,7 +130,8 @@ def run(tables: Mapping[str, pl.DataFrame], config: InductiveBiasConfig, seed: i
         data, margin, same, excluded = kept, margin[known], same[known], kept.excluded
     return build(
         method=method_name("inductive_bias", config.model_dump(exclude={"bins"}), _defaults()),
-        title=f"inductive_bias of {config.label}",
+        title=f"inductive_bias of {config.label}: "
+        + ("no bits" if np.isnan(bits[0].log10_bits) else f"10^{bits[0].log10_bits:.1f} bits"),
         ids=data.ids.to_list(),
         value=-margin + 0.0,
         raw=margin,
