@@ -23,17 +23,16 @@ from gradatim.tasks.core import format as fmt
 def histogram(values: ArrayLike | pl.Series, *, title: str, x: str, bins: int = 30) -> Any:
     """Draw the distribution of `values` (N numbers; missing ones are left out and counted in the subtitle).
 
-    `x` names the axis. The counts are made here, so a chart of a million values embeds `bins` rows.
+    `x` names the axis. The counts are made here, so a chart of a million values embeds `bins` rows. Where all values
+    stand on a few even steps, as counts and shares of ten do, each step has a bar of its own, with the step in its
+    middle.
     """
     import altair as alt
 
     array = values.cast(pl.Float64, strict=False).to_numpy() if isinstance(values, pl.Series) else values
     numbers = np.asarray(array, dtype=np.float64).ravel()
     finite = numbers[np.isfinite(numbers)]
-    edges = np.linspace(0.0, 1.0, 2)
-    if finite.size:
-        edges = np.histogram_bin_edges(finite, bins=max(1, min(bins, np.unique(finite).size)))
-    counts, edges = np.histogram(finite, bins=edges)
+    counts, edges = np.histogram(finite, bins=_edges(finite, bins))
     rows = [
         {"x": float(low), "x2": float(high), "y": int(n), "y2": 0}
         for low, high, n in zip(edges[:-1], edges[1:], counts, strict=True)
@@ -48,6 +47,26 @@ def histogram(values: ArrayLike | pl.Series, *, title: str, x: str, bins: int = 
         y=alt.Y("y:Q", title="count", axis=alt.Axis(tickCount=5, format=",~f", tickMinStep=1)),
     )
     return _finish(encoded, title, note)
+
+
+def _edges(finite: np.ndarray, bins: int) -> np.ndarray:
+    """Return the ends of a histogram's bars, ascending."""
+    if not finite.size:
+        return np.array([0.0, 1.0])
+    different = np.unique(finite)
+    low, high = float(different[0]), float(different[-1])
+    largest = max(abs(low), abs(high))
+    if high / 2 - low / 2 <= 1e-9 * largest:  # one value, but for rounding
+        pad = max(0.5, 1e-3 * largest)
+        return np.array([low - pad, high + pad])
+    if not np.isfinite(high - low):
+        return np.array([low, 0.0, high])
+    if 1 < different.size <= bins:
+        step = float(np.diff(different).min())
+        place = (different - low) / step
+        if place[-1] <= bins - 0.5 and np.abs(place - place.round()).max() < 1e-6:
+            return np.asarray(low + step * (np.arange(round(place[-1]) + 2) - 0.5))
+    return np.linspace(low, high, max(1, min(bins, different.size)) + 1)
 
 
 def bars(
@@ -126,8 +145,12 @@ def points(
     return _curve(frame, x, y, color, title, low, high, joined=False)
 
 
-def heatmap(frame: pl.DataFrame, *, x: str, y: str, value: str, title: str) -> Any:
-    """Draw `value` as the shade of the cell (`x`, `y`), categories in the frame's order, numbers in small grids."""
+def heatmap(frame: pl.DataFrame, *, x: str, y: str, value: str, title: str, correlations: bool = False) -> Any:
+    """Draw `value` as the shade of the cell (`x`, `y`), categories in the frame's order, numbers in small grids.
+
+    Of `correlations` 0 is white, 1 blue and -1 orange, whatever values there are, numbers have two decimals, and the
+    axes, which list the same things, no title.
+    """
     import altair as alt
 
     data = parts.pick(frame, {"x": x, "y": y, "value": value})
@@ -140,16 +163,18 @@ def heatmap(frame: pl.DataFrame, *, x: str, y: str, value: str, title: str) -> A
     finite = data["value"].drop_nulls().drop_nans()
     bottom, top = (float(finite.min() or 0), float(finite.max() or 0)) if len(finite) else (0.0, 0.0)  # type: ignore[arg-type]
     scale = alt.Scale(scheme="blues", domain=[bottom, top if top > bottom else bottom + 1])
+    titles: list[str | None] = [parts.heading(x), parts.heading(y)]
+    labels = fmt.column(data["value"].to_list())
+    if correlations:
+        scale = alt.Scale(domain=[-1, 0, 1], range=["#D55E00", "#FFFFFF", "#0072B2"], interpolate="lab")
+        titles = [None, None]
+        labels = [_correlation(number) for number in data["value"].to_list()]
     step = max(14, min(58, parts.WIDTH // max(1, len(columns))))
     angle = 0 if max(map(len, columns), default=0) * 6.5 < step else -40
-    cells = [
-        {**row, "label": text} for row, text in zip(parts.rows(data), fmt.column(data["value"].to_list()), strict=True)
-    ]
+    cells = [{**row, "label": text} for row, text in zip(parts.rows(data), labels, strict=True)]
     base = alt.Chart(_data(cells)).encode(
-        x=alt.X(
-            "x:N", title=parts.heading(x), sort=columns, axis=alt.Axis(labelAngle=angle, ticks=False, domain=False)
-        ),
-        y=alt.Y("y:N", title=parts.heading(y), sort=rows, axis=alt.Axis(ticks=False)),
+        x=alt.X("x:N", title=titles[0], sort=columns, axis=alt.Axis(labelAngle=angle, ticks=False, domain=False)),
+        y=alt.Y("y:N", title=titles[1], sort=rows, axis=alt.Axis(ticks=False)),
     )
     written = len(data) <= 150 and step >= 30
     legend = None if written else alt.Legend(gradientLength=180)
@@ -158,11 +183,20 @@ def heatmap(frame: pl.DataFrame, *, x: str, y: str, value: str, title: str) -> A
     )
     if written:
         dark = f"datum.value > {(bottom + 0.55 * (top - bottom))!r}"
+        if correlations:
+            dark = "isValid(datum.value) && abs(datum.value) > 0.7"
         ink = alt.condition(dark, alt.value("white"), alt.value(parts.INK))
         drawn += base.mark_text(fontSize=10).encode(text="label:N", color=ink)
     return _finish(
         drawn.properties(width=alt.Step(step), height=alt.Step(26)), title, parts.no_data(data), note_x, note_y
     )
+
+
+def _correlation(number: float | None) -> str:
+    if number is None or not np.isfinite(number):
+        return fmt.column([None])[0]
+    text = f"{abs(number):.2f}".removeprefix("0")
+    return f"-{text}" if number < 0 and float(text) else text
 
 
 def chart(drawn: Any, caption: str) -> SummaryChart:

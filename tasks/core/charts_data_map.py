@@ -62,7 +62,7 @@ def draw_map(cells: pl.DataFrame, cuts: Mapping[str, float], share: float) -> An
     spans = [alt.Scale(domain=[-0.01, 0.51], nice=False), alt.Scale(domain=[0, 1], nice=False)]
     across = alt.X("x:Q", title="variability", scale=spans[0], axis=alt.Axis(values=ticks[0]))
     up = alt.Y("y:Q", title="confidence", scale=spans[1], axis=alt.Axis(values=ticks[1]))
-    size = alt.Size("n:Q", title="examples", scale=alt.Scale(type="log", range=[8, 190]), legend=_amounts(data["n"]))
+    size = alt.Size("n:Q", title="examples", scale=alt.Scale(type="log", range=[22, 260]), legend=_amounts(data["n"]))
     marks: dict[str, Any] = {"x": across, "y": up, "size": size}
     if known:
         ramp = alt.Scale(domain=[0, 0.5, 1], range=["#D55E00", "#C9C9C9", "#0072B2"])
@@ -88,11 +88,12 @@ def _kind(right: pl.Expr) -> pl.Expr:
 
 
 def _amounts(n: pl.Series) -> Any:
-    """A legend of powers of ten up to the largest cell."""
+    """A legend of powers of ten up to the largest cell, and of that."""
     import altair as alt
 
     largest = int(n.max() or 1)  # type: ignore[arg-type]
-    return alt.Legend(values=[10**k for k in range(len(str(largest)))], format=",~f", symbolFillColor=parts.MUTED)
+    shown = [10**k for k in range(len(str(largest))) if 10**k <= largest / 2 or k == 0]
+    return alt.Legend(values=sorted({*shown, largest}), format=",~f", symbolFillColor=parts.MUTED)
 
 
 def _line(name: str, value: float) -> Any:

@@ -61,6 +61,21 @@ def test_a_histogram_of_few_or_equal_values_is_drawn(numbers: Any) -> None:
     assert charts.to_png(charts.chart(drawn, "c").spec).startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    "numbers", [[1.7917594692280550, 1.7917594692280552], [1e16, 1e16 + 2], [1e300, 1e300], [-1e308, 1e308]]
+)
+def test_a_histogram_of_values_closer_or_further_than_bins_can_be_is_drawn(numbers: list[float]) -> None:
+    drawn = charts.histogram(numbers, title="t", x="v")
+    assert sum(row["y"] for row in values(drawn)) == 2
+    assert charts.to_png(charts.chart(drawn, "c").spec).startswith(b"\x89PNG")
+
+
+def test_values_on_a_few_even_steps_have_a_bar_each_with_the_value_in_its_middle() -> None:
+    rows = values(charts.histogram([0.0, 0.1, 0.1, 0.3, 1.0], title="t", x="v"))
+    assert [row["y"] for row in rows] == [1, 2, 0, 1, 0, 0, 0, 0, 0, 0, 1]
+    assert [(row["x"] + row["x2"]) / 2 for row in rows] == pytest.approx([i / 10 for i in range(11)])
+
+
 def test_bars_keep_the_order_and_the_values_of_the_frame(arms: pl.DataFrame) -> None:
     drawn = charts.bars(arms.reverse(), x="bin", y="accuracy", color="arm", low="low", high="high", title="t")
     spec = drawn.to_dict()
@@ -130,6 +145,14 @@ def test_names_of_columns_are_data_not_expressions(arms: pl.DataFrame) -> None:
 def test_a_heatmap_writes_its_numbers_into_a_small_grid(arms: pl.DataFrame) -> None:
     svg = charts.to_svg(charts.heatmap(arms, x="bin", y="arm", value="accuracy", title="t").to_dict())
     assert all(f">{text}<" in svg for text in (".9", ".7", ".4", ".8", ".6", ".3"))
+
+
+def test_correlations_are_written_with_two_decimals_and_white_at_nought() -> None:
+    frame = pl.DataFrame({"x": ["a", "b", "a", "b"], "y": ["a", "a", "b", "b"], "r": [1.0, -0.004, -0.291, None]})
+    spec = charts.heatmap(frame, x="x", y="y", value="r", title="t", correlations=True).to_dict()
+    svg = charts.to_svg(spec)
+    assert all(f">{text}<" in svg for text in ("1.00", ".00", "-.29", "–"))
+    assert spec["layer"][0]["encoding"]["color"]["scale"]["range"][1] == "#FFFFFF"
 
 
 @pytest.mark.parametrize("kind", ["bars", "lines", "points"])
