@@ -64,7 +64,7 @@ def percentile_and_bin(ids: pl.Series | Sequence[str], values: np.ndarray, bins:
         raise DataRefused("an id is null or stands twice", where="percentile_and_bin", expected="unique ids")
     count = len(column)
     order = (
-        pl.DataFrame({"value": _rounded(numbers), "id": column.cast(pl.String)})
+        pl.DataFrame({"value": rounded(numbers), "id": column.cast(pl.String)})
         .select(pl.arg_sort_by("value", "id"))
         .to_series()
         .to_numpy()
@@ -77,11 +77,12 @@ def percentile_and_bin(ids: pl.Series | Sequence[str], values: np.ndarray, bins:
 
 def distinct(values: np.ndarray) -> int:
     """Count the values that ranking tells apart: different after rounding to 1e-9."""
-    return len(np.unique(_rounded(np.asarray(values, dtype=np.float64))))
+    return len(np.unique(rounded(np.asarray(values, dtype=np.float64))))
 
 
-def _rounded(values: np.ndarray) -> np.ndarray:
-    rounded: np.ndarray = np.where(
+def rounded(values: np.ndarray) -> np.ndarray:
+    """Return values as ranking compares them: to 1e-9, where doubles are that close; equal ones are ties."""
+    found: np.ndarray = np.where(
         np.abs(values) < _COARSE, np.round(np.where(np.abs(values) < _COARSE, values, 0.0), DECIMALS), values
     )
-    return rounded + 0.0  # one zero
+    return found + 0.0  # one zero

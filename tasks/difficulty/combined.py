@@ -15,7 +15,7 @@ from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.tasks.core.format import number
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
-from gradatim.tasks.difficulty.agreement import UNRELATED, agreement
+from gradatim.tasks.difficulty.agreement import UNRELATED, agreement, doubts
 from gradatim.tasks.difficulty.result import Difficulty, Picture, build, method_name
 
 SOURCE = (
@@ -30,7 +30,7 @@ class CombinedConfig(Config):
     """Settings of `combined`."""
 
     of: list[str] = Field(default_factory=list, description="names of earlier difficulties; by default all of them")
-    weights: Literal["equal", "component"] | dict[str, Annotated[float, Field(ge=0)]] = Field(
+    weights: Literal["equal", "component"] | dict[str, Annotated[float, Field(ge=0, le=1e6)]] = Field(
         "equal", description="equal, component (the first principal component's), or a weight a name"
     )
     bins: int | None = Field(None, ge=1, le=1000, description="as many as the reliability supports, at most 10")
@@ -39,6 +39,8 @@ class CombinedConfig(Config):
     def _positive(self) -> CombinedConfig:
         if isinstance(self.weights, dict) and sum(weight > 0 for weight in self.weights.values()) < 2:
             raise ValueError("weights: two or more should be above zero")
+        if twice := sorted({name for name in self.of if self.of.count(name) > 1}):
+            raise ValueError(f"of: {twice[0]!r} is named twice")
         return self
 
 
@@ -96,7 +98,9 @@ def run(tables: Mapping[str, pl.DataFrame], config: CombinedConfig, seed: int = 
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.where(behind > 1, np.sqrt(behind / (behind - 1.0) * spread), np.nan)
     agreed = agreement(_long(wide, names))
-    warnings += _unrelated(agreed.pairs)
+    counted = [name for name, w in zip(names, weight, strict=True) if w > 0]
+    told = ~(pl.col("left").is_in(counted) & pl.col("right").is_in(counted)) & (pl.col("spearman") <= -UNRELATED)
+    warnings += doubts(agreed.pairs.filter(~told), "their mean measures neither")
     gone = ids.filter(pl.Series(~usable))
     kept = np.flatnonzero(usable)
     return build(
@@ -148,7 +152,9 @@ def _wide(table: pl.DataFrame, config: CombinedConfig) -> pl.DataFrame:
                 f"{name!r} calls all examples the same",
                 where=WHERE,
                 expected="estimators that tell examples apart",
-                remedy=f"leave {name!r} out:  of: [{', '.join(n for n in names if n != name)}]",
+                remedy=f"leave {name!r} out:  of: [{', '.join(n for n in names if n != name)}]"
+                if len(names) > 2
+                else "name others in  of",
             )
     return wide
 
@@ -190,9 +196,17 @@ def _weights(correlation: np.ndarray, names: list[str], config: CombinedConfig) 
         return weight / weight.sum(), []
     if config.weights == "equal":
         return np.full(len(names), 1.0 / len(names)), []
-    vector = np.linalg.eigh(correlation)[1][:, -1]
+    vector = np.linalg.eigh(correlation)[1][:, -1].round(9)
     # the sign of an eigenvector is arbitrary: most estimators point to what is hard
-    vector = vector if (vector.sum(), vector[np.abs(vector).argmax()]) > (0.0, 0.0) else -vector
+    vector = vector if round(float(vector.sum()), 6) > 0 else -vector
+    if round(float(vector.sum()), 6) <= 0:
+        raise DataRefused(
+            f"{', '.join(name for name, v in zip(names, vector, strict=True) if v > 0)} and the others run against "
+            "each other, and neither side outweighs the other",
+            where=f"{WHERE}: weights: component",
+            expected="estimators of which most agree on what is hard",
+            remedy="turn some round at their source (higher_is_harder: false), leave them out of  of, or name weights",
+        )
     against = [(name, v) for name, v in zip(names, vector, strict=True) if v < 0]
     warnings = [
         f"{name} is left out: it runs against the others (loading {number(float(loading), 2)})"
@@ -233,14 +247,6 @@ def _long(wide: pl.DataFrame, names: list[str]) -> pl.DataFrame:
     """Return example_id, method, value, percentile of the methods, as the table `difficulty` has them."""
     long = wide.unpivot(names, index="example_id", variable_name="method").drop_nulls()
     return long.with_columns((pl.col("value").rank() / pl.len()).over("method").alias("percentile"))
-
-
-def _unrelated(pairs: pl.DataFrame) -> list[str]:
-    few = pairs.filter(pl.col("spearman").abs() < UNRELATED)
-    return [
-        f"{a} and {b} are nearly unrelated ({number(r, 2)}): their mean measures neither"
-        for a, b, r, _ in few.iter_rows()
-    ]
 
 
 def _statistics(

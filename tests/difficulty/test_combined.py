@@ -137,3 +137,22 @@ def test_constant_single_unknown_and_negative_are_refused_with_a_word() -> None:
         combined(table({"irt": a, "b": a}), weights={"irt": -1, "b": 1})
     with pytest.raises(DataRefused, match="no example in common"):
         combined(pl.concat([table({"a": a}), table({"b": a}, [f"z{i}" for i in range(5)])]))
+
+
+def test_estimators_of_which_no_majority_says_what_is_hard_are_refused_by_component_and_named_by_mean() -> None:
+    left = np.random.default_rng(5).normal(size=50)
+    ids = [f"q{i}" for i in range(50)]
+    frames = [
+        pl.DataFrame({"example_id": ids, "method": name, "value": value}) for name, value in (("a", left), ("b", -left))
+    ]
+    opposed = {"difficulty": pl.concat(frames)}
+    with pytest.raises(DataRefused, match="a and the others run against each other"):
+        run(opposed, CombinedConfig(weights="component"))
+    assert any("a and b run against each other (-1)" in warning for warning in run(opposed, CombinedConfig()).warnings)
+
+
+def test_names_given_twice_and_endless_weights_are_refused() -> None:
+    with pytest.raises(ValueError, match="'a' is named twice"):
+        CombinedConfig(of=["a", "a"])
+    with pytest.raises(ValueError, match="less than or equal"):
+        CombinedConfig(weights={"a": float("inf"), "b": 1.0})
