@@ -90,7 +90,9 @@ def weigh(small: Level, large: Level, shape: np.ndarray, inner: list[np.ndarray]
     pairs = _joined(inner).reshape(-1, 2)[at]
     kinds = max(1, len(large.steps))
     # an occurrence that lies in several of one kind counts once
-    keys = np.unique((pairs[:, 0] + small.start[tree]) * kinds + large.code[pairs[:, 1] + large.start[tree]])
+    keys = (pairs[:, 0] + small.start[tree]) * kinds + large.code[pairs[:, 1] + large.start[tree]]
+    keys.sort(kind="stable")  # nearly sorted already
+    keys = keys[np.diff(keys, prepend=-1) > 0]
     occurrence = keys // kinds
     inside, _ = pack([small.code[occurrence], keys - occurrence * kinds], [max(1, len(small.steps)), kinds])
     times = np.bincount(inside, rows[small.tree[occurrence]])[inside]

@@ -20,7 +20,7 @@ from gradatim.schemas.recipe import Step
 from gradatim.tasks.core.compounds import compounds
 from gradatim.tasks.core.registry import resolve
 from gradatim.tasks.core.trees import TREE_DTYPE, parse
-from gradatim.tasks.difficulty import easiness
+from gradatim.tasks.difficulty import easiness, symbol_similarity
 from gradatim.tasks.difficulty.result import Difficulty
 
 Parents = list[tuple[int, str]]
@@ -243,7 +243,7 @@ def test_blocks_of_replacements_change_nothing(monkeypatch: pytest.MonkeyPatch) 
         for _ in range(30)
     ]
     whole = _run("unobserved_structures", _columns(found), n=3).table
-    monkeypatch.setattr(easiness, "BLOCK", 3)
+    monkeypatch.setattr(symbol_similarity, "BLOCK", 3)
     assert _run("unobserved_structures", _columns(found), n=3).table.equals(whole)
     monkeypatch.setattr(easiness, "MOST", 5)
     with pytest.raises(UsageError, match="replacements would have to be tried") as caught:
