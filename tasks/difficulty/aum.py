@@ -21,6 +21,10 @@ from gradatim.tasks.difficulty.result import Difficulty
 MARGIN = column("margin")
 SUSPECT = "likely mislabelled (AUM)"
 FAKE = "threshold sample: trained with the label of a class that there is not"
+DOUBTFUL = (
+    "more than half of the labels are doubted: were the threshold samples trained with the label of a class that there "
+    "is not?"
+)
 
 
 class AumConfig(DynamicsConfig):
@@ -112,7 +116,11 @@ def run(tables: Mapping[str, pl.DataFrame], config: AumConfig, seed: int = 0) ->
         flags=[(doubted, SUSPECT)],
         keep=keep,
         gone=FAKE,
-        notes={"threshold samples": int(fake.sum()), "likely mislabelled": int(doubted.sum())},
+        notes={
+            "threshold samples": int((cells.total(fake) > 0).sum()),
+            "likely mislabelled": int(doubted.sum()),
+        },
+        warnings=[DOUBTFUL] if 2 * doubted.sum() > keep.sum() else [],
         statistics=statistics_table(rows, parameters("aum", config)),
     )
 

@@ -17,7 +17,7 @@ from gradatim.tasks.core.charts_data_map import draw_map, map_cells
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.difficulty.dynamics_result import parameters
 from gradatim.tasks.difficulty.dynamics_table import RIGHT, Cells
-from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, Window
+from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, Window, check_numbers
 from gradatim.tasks.difficulty.result import Picture
 
 CAPTION = (
@@ -99,6 +99,7 @@ def regions(confidence: ArrayLike, variability: ArrayLike, share: float = 0.33) 
 def with_correct(chosen: Window) -> Mapping[str, pl.Expr]:
     """Return what `reduce` shall count for the map's colour, where the table says what was right."""
     there = "correct" in chosen.rows.collect_schema().names()
+    check_numbers(chosen.rows, ("correct",), "dynamics")
     return {"right": RIGHT} if there else {}
 
 

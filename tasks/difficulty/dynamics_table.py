@@ -295,5 +295,5 @@ def _excluded(found: pl.DataFrame, ids: pl.Series, measure: Measure, tables: Map
     if "examples" in tables:
         known = tables["examples"].lazy().select(pl.col("example_id").cast(pl.String)).collect()
         absent = known.join(found.select("example_id"), on="example_id", how="anti")
-        parts.append(absent.with_columns(reason=pl.lit("no row in the dynamics")))
+        parts.append(absent.with_columns(reason=pl.lit("no row in the dynamics, of the runs and epochs that count")))
     return pl.concat(parts).sort("example_id")

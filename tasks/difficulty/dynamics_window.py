@@ -73,7 +73,9 @@ def window(tables: Mapping[str, Any], config: DynamicsConfig, columns: Sequence[
     Raises
     ------
     UsageError
-        If a column, a run or the range of epochs is not there.
+        If a column, a run or the range of epochs is not there, or a column holds no numbers.
+    DataRefused
+        If there is no row, a row names no example or run, or an epoch is no whole number.
     """
     rows: pl.LazyFrame = tables["dynamics"].lazy()
     names = rows.collect_schema().names()
@@ -85,12 +87,24 @@ def window(tables: Mapping[str, Any], config: DynamicsConfig, columns: Sequence[
                 expected="one of " + ", ".join(names),
                 remedy=f"log {name} while training" if name in columns else f"name it in the section dynamics: {name}",
             )
+    check_numbers(rows, ("epoch", *columns), where)
     if "run_id" not in names:
         rows = rows.with_columns(run_id=pl.lit("run"))
-    rows = rows.with_columns(pl.col("example_id", "run_id").cast(pl.String), pl.col("epoch").cast(pl.Int64))
-    seen = rows.group_by("run_id", "epoch").len().sort("run_id", "epoch").collect(engine="streaming")
+    rows = rows.with_columns(
+        pl.col("example_id", "run_id").cast(pl.String), pl.col("epoch").cast(pl.Float64).fill_nan(None)
+    )
+    nameless = pl.col("example_id").is_null().sum()
+    seen = (
+        rows.group_by("run_id", "epoch")
+        .agg(pl.len(), nameless=nameless)
+        .sort("run_id", "epoch")
+        .collect(engine="streaming")
+    )
     if seen.is_empty():
         raise DataRefused("the dynamics have no row", where=where, expected="a row an example and epoch")
+    _judge(seen, where)
+    seen = seen.with_columns(pl.col("epoch").cast(pl.Int64))
+    rows = rows.with_columns(pl.col("epoch").cast(pl.Int64))
     known = seen["run_id"].drop_nulls().unique().sort().to_list()
     for name in config.runs:
         if name not in known:
@@ -129,6 +143,44 @@ def window(tables: Mapping[str, Any], config: DynamicsConfig, columns: Sequence[
         cells=int(np.ceil((np.bincount(run, chosen["len"].to_numpy()) / np.bincount(run)).sum())),
         without_epoch=without,
     )
+
+
+def check_numbers(rows: pl.LazyFrame, columns: Sequence[str], where: str) -> None:
+    """Raise `UsageError` if one of these columns, where it is there, holds something else than numbers or truths."""
+    schema = rows.collect_schema()
+    for name in columns:
+        kind = schema.get(name, pl.Null())
+        if not (kind.is_numeric() or kind in (pl.Boolean, pl.Null)):
+            raise UsageError(
+                f"the column {name!r} is of type {kind}",
+                where=where,
+                expected="whole numbers" if name in ("epoch", "position") else "numbers",
+                remedy=f"cast it, e.g. pl.col({name!r}).cast(pl.Float64), or name another column",
+            )
+
+
+def _judge(seen: pl.DataFrame, where: str) -> None:
+    """Refuse rows that name no run or no example, and epochs between whole numbers."""
+    total = int(seen["len"].sum())
+    for what, lacking in (
+        ("run", int(seen.filter(pl.col("run_id").is_null())["len"].sum())),
+        ("example", int(seen["nameless"].sum())),
+    ):
+        if lacking:
+            raise DataRefused(
+                f"{lacking:,} of {total:,} rows have no {what}_id",
+                where=where,
+                expected=f"the {what} of each row",
+                remedy="name it, or leave these rows out",
+            )
+    broken = seen.filter(pl.col("epoch") != pl.col("epoch").floor())["epoch"]
+    if len(broken):
+        raise DataRefused(
+            f"the epoch {broken[0]:g} is no whole number",
+            where=where,
+            expected="the number of the pass over the training set",
+            remedy="round down to whole epochs; where an example comes within an epoch is told by position",
+        )
 
 
 def _run(runs: Sequence[str]) -> pl.Expr:

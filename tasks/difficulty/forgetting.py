@@ -130,7 +130,7 @@ def _by_position(
         )
     cell = ["example_id", "run"]
     rows = chosen.rows.filter(RIGHT.is_not_null()).select(*cell, "code", "position", right=RIGHT)
-    rows = rows.sort(*cell, "code", "position")
+    rows = rows.sort(*cell, "code", "position", "right")  # the order of rows at one position decides nothing
     if config.count == "epoch":
         rows = rows.group_by(*cell, "code").agg(pl.col("right").last()).sort(*cell, "code")
     before = pl.col("right").shift(1).over(cell)

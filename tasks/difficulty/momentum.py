@@ -16,6 +16,7 @@ from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.reduce import group_sums
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
+from gradatim.tasks.difficulty.dynamics_window import check_numbers
 from gradatim.tasks.difficulty.result import Difficulty, Picture, build, method_name, no_rows_excluded
 
 SOURCE = (
@@ -197,6 +198,7 @@ def _read(dynamics: Any, config: MomentumConfig) -> tuple[pl.DataFrame, dict[str
             expected="a column position",
             remedy="set  bank: rounds  or  bank: example",
         )
+    check_numbers(lazy, ("epoch", "position", "loss"), where)
     frame = lazy.select(
         pl.col("run_id").cast(pl.String) if "run_id" in have else pl.lit("").alias("run_id"),
         pl.col("position").cast(pl.Int64) if "position" in have else pl.lit(0, pl.Int64).alias("position"),
@@ -204,16 +206,16 @@ def _read(dynamics: Any, config: MomentumConfig) -> tuple[pl.DataFrame, dict[str
         pl.col("epoch").cast(pl.Int64),
         pl.col("loss").cast(pl.Float64),
     ).collect()
-    runs = frame["run_id"].unique().sort().to_list()
+    runs = frame["run_id"].drop_nulls().unique().sort().to_list()
     if lacking := [name for name in config.runs if name not in runs]:
         raise UsageError(
             f"there is no run {lacking[0]!r}{nearest(lacking[0], runs)}",
             where=f"{where}: runs",
             expected="one of " + ", ".join(map(str, runs[:12])),
         )
-    if config.runs:
+    if config.runs and not frame["run_id"].null_count():
         frame, runs = frame.filter(pl.col("run_id").is_in(config.runs)), list(config.runs)
-    for column in ("example_id", "epoch"):
+    for column in ("run_id", "example_id", "epoch"):
         if empty := frame[column].null_count():
             raise DataRefused(f"{empty:,} of {len(frame):,} rows have no {column}", where="dynamics", expected="one")
     usable = frame.filter(pl.col("loss").is_finite())

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import gradatim as gd
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.recipe import Step
 from gradatim.tasks.core.frames import polars_schema
@@ -285,7 +286,7 @@ def test_margin_is_that_of_the_last_epoch_of_each_run() -> None:
     assert d.notes["at epoch"] == "2, 5"
     absent = TABLE.filter(~((pl.col("example_id") == "q000") & (pl.col("epoch") == 5)))
     gone = _run("margin", absent, examples=TABLE.select("example_id").unique())
-    assert gone.excluded.rows() == [("q000", "no row in the dynamics")]
+    assert gone.excluded.rows() == [("q000", "no row in the dynamics, of the runs and epochs that count")]
 
 
 # --- forgetting
@@ -616,7 +617,7 @@ def test_values_that_are_no_numbers_are_left_out_flagged_and_counted() -> None:
     assert d.excluded.rows() == [
         ("c", "no finite margin"),
         ("d", "no finite margin"),
-        ("e", "no row in the dynamics"),
+        ("e", "no row in the dynamics, of the runs and epochs that count"),
     ]
     assert d.notes["rows left out: value null, not finite or beyond 65,536"] == 3
 
@@ -738,3 +739,75 @@ def test_the_map_keeps_every_example_in_a_few_hundred_cells() -> None:
     assert len(str(_run("confidence", TABLE).plot("data_map").to_dict())) < 100_000
     plain = _run("confidence", TABLE.drop("correct")).plot("data_map").to_dict()
     assert "shape" not in plain["layer"][0]["encoding"]
+
+
+def _few() -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "run_id": ["r", "r", "r", "r"],
+            "example_id": ["a", "b", "a", "b"],
+            "epoch": [0, 0, 1, 1],
+            "position": [0, 1, 2, 3],
+            "gold_probability": [0.1, 0.9, 0.2, 0.8],
+            "correct": [False, True, False, True],
+            "loss": [2.3, 0.1, 1.6, 0.2],
+            "margin": [-2.0, 2.0, -1.0, 1.0],
+            "error_norm": [1.2, 0.1, 1.1, 0.2],
+            "hidden_norm": [3.0, 4.0, 3.0, 4.0],
+        }
+    )
+
+
+EVERY = ("confidence", "variability", "threshold_closeness", "correctness", "forgetting", "el2n", "grand", "aum")
+EVERY = (*EVERY, "margin", "loss", "prequential", "momentum")
+
+
+@pytest.mark.parametrize("method", EVERY)
+@pytest.mark.parametrize("column", ["run_id", "example_id"])
+def test_a_row_that_names_no_run_or_example_is_refused_and_never_lost(method: str, column: str) -> None:
+    frame = _few().with_columns(pl.when(pl.col("example_id") == "b").then(pl.col(column)).alias(column))
+    with pytest.raises(DataRefused, match=f"2 of 4 rows have no {column}"):
+        gd.difficulty(method, dynamics=frame)
+
+
+@pytest.mark.parametrize("method", EVERY)
+def test_columns_of_text_or_lists_are_answered_with_their_type(method: str) -> None:
+    with pytest.raises(UsageError, match="'epoch' is of type String"):
+        gd.difficulty(method, dynamics=_few().with_columns(pl.col("epoch").cast(pl.String)))
+    figures = ("gold_probability", "correct", "loss", "margin", "error_norm", "hidden_norm")
+    with pytest.raises(UsageError, match="is of type List"):
+        gd.difficulty(method, dynamics=_few().with_columns(pl.concat_list(name).alias(name) for name in figures))
+
+
+@pytest.mark.parametrize("method", ["confidence", "margin"])
+def test_an_epoch_between_two_is_refused_and_a_whole_number_of_any_type_taken(method: str) -> None:
+    with pytest.raises(DataRefused, match=r"the epoch 0\.5 is no whole number"):
+        gd.difficulty(method, dynamics=_few().with_columns(epoch=pl.col("epoch") + 0.5))
+    plain = gd.difficulty(method, dynamics=_few())
+    assert gd.difficulty(method, dynamics=_few().with_columns(pl.col("epoch").cast(pl.Float64))).table.equals(
+        plain.table
+    )
+
+
+def test_a_right_or_wrong_of_text_beside_probabilities_is_answered_with_its_type() -> None:
+    with pytest.raises(UsageError, match="'correct' is of type String"):
+        gd.difficulty("confidence", dynamics=_few().with_columns(pl.col("correct").cast(pl.String)))
+
+
+def test_two_rows_at_one_position_are_forgotten_alike_in_any_order() -> None:
+    frame = pl.DataFrame(
+        {"example_id": ["a"] * 4, "epoch": [0, 0, 1, 1], "position": [0, 0, 1, 1], "correct": [True, False] * 2}
+    )
+    found = [
+        gd.difficulty("forgetting", dynamics=frame[order]).table["raw"][0] for order in ([0, 1, 2, 3], [1, 0, 3, 2])
+    ]
+    assert found[0] == found[1]
+
+
+def test_thresholds_that_doubt_most_labels_are_doubted_themselves() -> None:
+    ids = [f"q{i}" for i in range(20)]
+    dynamics = pl.DataFrame({"example_id": ids, "epoch": 0, "margin": [float(i) for i in range(20)]})
+    examples = pl.DataFrame({"example_id": ids, "fake": [i == 19 for i in range(20)]})
+    found = gd.difficulty("aum", dynamics=dynamics, examples=examples, threshold="fake")
+    assert any("more than half of the labels are doubted" in warning for warning in found.warnings)
+    assert found.notes["threshold samples"] == 1
