@@ -24,9 +24,10 @@ def irt_pictures(
     scores: Callable[[np.ndarray], np.ndarray] | None = None,
     reliability: pl.DataFrame | None = None,
     overall: float | None = None,
+    influence: Callable[[], pl.DataFrame] | None = None,
     chosen: Sequence[str] | None = None,
 ) -> dict[str, Picture]:
-    """Return the pictures of a calibration by name: curves, wright, information and, where measured, reliability.
+    """Return the pictures of a calibration by name: curves, wright, information, and reliability where measured.
 
     Parameters
     ----------
@@ -39,6 +40,8 @@ def irt_pictures(
         What `reliability.growth` gives.
     overall : float, optional
         Reliability with all respondents, for the predicted line.
+    influence : callable, optional
+        Returns what `leave_out.leave_out_all` gives, for the picture influence. Called when that is drawn.
     chosen : sequence of str, optional
         Items whose curves are drawn; by default `spread`.
 
@@ -73,6 +76,11 @@ def irt_pictures(
         pictures["reliability"] = Picture(
             "How reliable the difficulties are with fewer respondents, and how many bins that supports.",
             partial(draw_reliability, reliability, overall),
+        )
+    if influence is not None:
+        pictures["influence"] = Picture(
+            "How far the difficulties would move apart without each of the most influential respondents or families.",
+            lambda: draw_influence(influence()),
         )
     return pictures
 
@@ -224,6 +232,23 @@ def draw_reliability(measured: pl.DataFrame, overall: float | None) -> Any:
     marks = [(least_reliability(k), f"{k} bins") for k in (2, 4, 6, MAX_BINS)]
     note = "points: measured on random subsets; line: Spearman-Brown; dotted: what bins need"
     return charts_irt.growth(points, line, marks, title="Reliability against respondents", note=note)
+
+
+def draw_influence(frame: pl.DataFrame) -> Any:
+    """Draw the 15 largest changes of `leave_out.leave_out_all`, once the scales with and without are linked."""
+    from gradatim.tasks.core.charts import bars
+
+    found = frame.drop_nulls("change_linked")
+    largest = found.sort("change_linked", "name", descending=[True, False]).head(15)
+    shown = largest.select(
+        pl.when(pl.col("respondents") > 1)
+        .then(pl.format("{} ({} respondents)", "name", "respondents"))
+        .otherwise("name")
+        .alias("left out"),
+        pl.col("change_linked").round(5).alias("change of difficulties, root mean square (logit)"),
+    )
+    names = shown.columns
+    return bars(shown, x=names[0], y=names[1], title=f"Influence: the largest of {len(found):,}")
 
 
 def link_picture(items: pl.DataFrame, slope: float, intercept: float) -> Any:

@@ -202,6 +202,27 @@ def test_the_picture_of_a_link_tells_used_from_drifted() -> None:
     to_svg(chart.to_dict())
 
 
+def test_influence_is_worked_out_when_it_is_drawn_and_shows_the_largest() -> None:
+    calls = []
+
+    def influence() -> pl.DataFrame:
+        calls.append(1)
+        change = [None, *(0.01 * k for k in range(30))]
+        return pl.DataFrame(
+            {"name": [f"r{k}" for k in range(31)], "respondents": [1] * 30 + [4], "change_linked": change},
+            schema_overrides={"change_linked": pl.Float64},
+        )
+
+    drawn = irt_pictures(items(9), people(9), influence=influence)
+    assert not calls
+    chart = drawn["influence"].draw()
+    assert len(calls) == 1
+    rows = [r for r in embedded(chart) if "x" in r]
+    assert [r["x"] for r in rows] == ["r30 (4 respondents)", *(f"r{k}" for k in range(29, 15, -1))]
+    assert "the largest of 30" in json.dumps(chart.to_dict())
+    to_svg(chart.to_dict())
+
+
 def test_pictures_that_depend_on_the_scale_are_made_anew_on_another(pictures: dict[str, Picture]) -> None:
     moved = items(60).with_columns(pl.col("location") + 2)
     again = linked_pictures(pictures, moved, people(200))
