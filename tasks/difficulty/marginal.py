@@ -9,7 +9,7 @@ therefore costs O(N J + (N + J) Q) for complete data instead of O(N J Q).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -85,13 +85,15 @@ class Expectation:
     """What one pass over the respondents gives at some parameters.
 
     `loglik` is the marginal log-likelihood (without priors); `mean` and `variance` (N,) are each pattern's posterior
-    moments of theta; `counts` (K, Q) the expected respondents at each node, by answered set.
+    moments of theta; `counts` (K, Q) the expected respondents at each node, by answered set; `curve` (J, Q) the chance
+    of a right answer, kept for the M-step where it is small.
     """
 
     loglik: float
     mean: np.ndarray
     variance: np.ndarray
     counts: np.ndarray
+    curve: np.ndarray | None = field(default=None, kw_only=True)
 
 
 def group_patterns(matrix: np.ndarray) -> Patterns:
@@ -153,11 +155,12 @@ def sigma(z: np.ndarray) -> np.ndarray:
 
 
 def posteriors(
-    data: Patterns, a: np.ndarray, d: np.ndarray, grid: Grid, *, width: int = 0
+    data: Patterns, a: np.ndarray, d: np.ndarray, grid: Grid, *, width: int = 0, kept: list[np.ndarray] | None = None
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
     """Yield for blocks of patterns: the slice, the posterior over nodes (B, Q) and the log-likelihoods (B,).
 
-    `width` is how many further numbers a pattern the caller needs, so that blocks stay small.
+    `width` is how many further numbers a pattern the caller needs, so that blocks stay small; `kept` receives the
+    chances of right answers to the last block of items.
     """
     size = len(grid.nodes)
     slope, constant = np.zeros(len(data.weight)), np.zeros(len(data.weight))
@@ -166,7 +169,9 @@ def posteriors(
         scores = data.y[part].astype(np.float64, copy=False)
         slope += a[part] @ scores
         constant += d[part] @ scores
-        softplus = curves(a[part], d[part], grid.nodes)[1]
+        p, softplus = curves(a[part], d[part], grid.nodes)
+        if kept is not None:
+            kept[:] = [p]
         passed += softplus.sum(axis=0) if data.complete else data.masks[:, part].astype(np.float64) @ softplus
     base = grid.log_weights - passed
     for part in blocks(len(slope), size + width):
@@ -185,7 +190,8 @@ def expectation(data: Patterns, a: np.ndarray, d: np.ndarray, grid: Grid) -> Exp
     count = len(data.weight)
     mean, variance, loglik = np.empty(count), np.empty(count), np.empty(count)
     counts = np.zeros((len(data.masks), len(grid.nodes)))
-    for part, posterior, value in posteriors(data, a, d, grid):
+    kept: list[np.ndarray] = []
+    for part, posterior, value in posteriors(data, a, d, grid, kept=kept):
         loglik[part] = value
         mean[part] = posterior @ grid.nodes
         variance[part] = np.maximum(posterior @ grid.nodes**2 - mean[part] ** 2, 0.0)
@@ -193,7 +199,8 @@ def expectation(data: Patterns, a: np.ndarray, d: np.ndarray, grid: Grid) -> Exp
             counts[0] += data.weight[part] @ posterior
         else:
             np.add.at(counts, data.group[part], posterior * data.weight[part, None])
-    return Expectation(float(data.weight @ loglik), mean, variance, counts)
+    curve = kept[0] if kept and len(kept[0]) == len(a) else None
+    return Expectation(float(data.weight @ loglik), mean, variance, counts, curve=curve)
 
 
 @dataclass(frozen=True)
@@ -264,16 +271,19 @@ class Objective:
             return -np.inf
         return float(-0.5 * ((np.log(a) / LOG_A_SD) ** 2 + (d / a / B_SD) ** 2).sum())
 
-    def derivatives(self, a: np.ndarray, d: np.ndarray, e: Expectation, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
+    def derivatives(
+        self, a: np.ndarray, d: np.ndarray, e: Expectation, grid: Grid, curve: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return each item's score (J, 2) in (a, d) and complete-data information (J, 3): aa, ad, dd.
 
+        `curve` (J, Q) is the chance of a right answer at (a, d), where known.
         At the parameters of the E-step the score is also that of the marginal likelihood (Fisher's identity).
         """
         data, nodes = self.data, grid.nodes
         powers = np.stack([nodes**2, nodes, np.ones_like(nodes)], axis=1)
         gradient, information = np.empty((len(a), 2)), np.empty((len(a), 3))
         for part in blocks(len(a), len(nodes) + data.y.shape[1]):
-            p = probabilities(a[part], d[part], nodes)
+            p = probabilities(a[part], d[part], nodes) if curve is None else curve[part]
             n = e.counts if data.complete else data.masks[:, part].T.astype(np.float64) @ e.counts
             scores = data.y[part]
             right = n * p
@@ -292,8 +302,8 @@ class Objective:
     def improve(self, x: np.ndarray, e: Expectation, grid: Grid, steps: int) -> np.ndarray:
         """Do the M-step: `steps` Newton steps on the expected complete-data log-likelihood."""
         a, d = self.unpack(x)
-        for _ in range(steps):
-            gradient, information = self.derivatives(a, d, e, grid)
+        for step in range(steps):
+            gradient, information = self.derivatives(a, d, e, grid, None if step else e.curve)
             (ga, gd), (aa, ad, dd) = gradient.T, information.T
             dd = np.maximum(dd, 1e-10)
             if self.model == "2pl":
