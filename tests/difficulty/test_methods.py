@@ -20,6 +20,7 @@ from gradatim.tasks.core.intervals import wilson as scalar_wilson
 from gradatim.tasks.core.registry import plugins, resolve
 from gradatim.tasks.difficulty.choose import default_method
 from gradatim.tasks.difficulty.fit import fit_irt
+from gradatim.tasks.difficulty.joint import fit_joint
 from gradatim.tasks.difficulty.pass_rate import jeffreys, wilson
 from gradatim.tasks.difficulty.responses import from_matrix
 from gradatim.tasks.difficulty.result import Difficulty, build
@@ -72,6 +73,9 @@ def _is_the_contract(frame: pl.DataFrame, table: str) -> bool:
         ("irt", {}),
         ("irt", {"model": "2pl"}),
         ("irt", {"slope": "fixed"}),
+        ("irt", {"estimator": "joint"}),
+        ("irt", {"model": "3pl", "guessing": 0.25, "estimator": "joint", "splits": 1}),
+        ("irt", {"model": "4pl", "splits": 0}),
         ("pass_rate", {"interval": "wilson"}),
         ("length", {"unit": "characters"}),
         ("column", {"column": "steps"}),
@@ -211,10 +215,147 @@ def test_wrong_irt_settings_are_named() -> None:
         ({"model": "2pll"}, "2pll"),
         ({"model": "2pl", "slope": "fixed"}, "slope"),
         ({"bns": 3}, "bins"),
+        ({"guessing": "1/K"}, "choices"),
+        ({"guessing": 1.5}, "guessing"),
+        ({"estimator": "map"}, "joint"),
+        ({"model": "3pl", "choices": "options"}, "no column 'options'"),
+        ({"anchor": "newest"}, "anchor"),
     ):
         with pytest.raises(UsageError) as caught:
             _run("irt", {"responses": RESPONSES}, **given_)
         assert said in str(caught.value)
+
+
+def test_irt_by_either_estimator_gives_the_same_difficulties_and_says_which_it_took() -> None:
+    joint, marginal = (_run("irt", {"responses": RESPONSES}, estimator=name) for name in ("joint", "marginal"))
+    assert joint.table["value"].to_numpy() == pytest.approx(marginal.table["value"].to_numpy(), abs=0.05)
+    assert joint.table["percentile"].equals(marginal.table["percentile"])
+    assert (joint.notes["estimator"], marginal.notes["estimator"]) == ("joint MAP", "marginal ML")
+    assert joint.notes["estimator chosen because"] == "asked for"
+    assert _run("irt", {"responses": RESPONSES}).notes["estimator chosen because"] == (
+        "fewer than 5,000 examples and 2,000,000 respondents x examples"
+    )
+    assert joint.method == "irt estimator=joint"
+    assert "Mislevy" in joint.cite()
+    assert joint.notes["standard errors"] == "given the abilities: too small"
+    left = pickle.loads(pickle.dumps(joint)).leave_out("respondent-004")
+    alone = fit_joint(np.delete(ANSWERS, 4, axis=0))
+    assert left.table["value"].to_numpy() == pytest.approx(alone.b, abs=1e-4)
+    assert left.notes["reliability is"] == "that of all respondents, stepped down"
+    assert left.reliability < joint.reliability  # type: ignore[operator]
+
+
+def test_irt_of_five_thousand_examples_is_joint_and_as_reliable_as_by_fits_of_halves() -> None:
+    answers = from_matrix(_answers(24, 5000, 7))
+    d = _run("irt", {"responses": answers}, splits=2)
+    assert d.notes["estimator"] == "joint MAP"
+    assert d.notes["estimator chosen because"] == "5,000 examples, 5,000 or more"
+    few = answers.filter(pl.col("example_id") < "example-0800")
+    joint, marginal = (
+        _run("irt", {"responses": few}, splits=2, estimator=name).reliability for name in ("joint", "marginal")
+    )
+    assert joint == pytest.approx(marginal, abs=0.01)
+    assert d.reliability == pytest.approx(marginal, abs=0.04)
+
+
+def test_irt_keeps_guessing_at_one_over_the_number_of_choices() -> None:
+    random = np.random.default_rng(5)
+    theta, b, k = random.normal(size=300), random.normal(size=40), np.repeat([2.0, 4.0, 5.0, np.nan], 10)
+    g = np.nan_to_num(1 / k)
+    p = g + (1 - g) / (1 + np.exp(b - theta[:, None]))
+    responses = from_matrix((random.random(p.shape) < p).astype(float))
+    examples = pl.DataFrame({"example_id": responses["example_id"].unique().sort(), "options": k}).with_columns(
+        pl.col("options").fill_nan(None)
+    )
+    tables = {"responses": responses, "examples": examples}
+    d = _run("irt", tables, guessing="1/K", choices="options", splits=0)
+    assert d.item_parameters is not None
+    assert d.item_parameters["lower"].to_numpy() == pytest.approx(g)
+    assert d.notes["guessing"] == "given"
+    plain = _run("irt", tables, splits=0)
+    errors = [float(np.abs(x.table["value"].to_numpy() - b)[:10].mean()) for x in (d, plain)]
+    assert errors[0] < 0.5 * errors[1]  # of two choices: without, half of the right answers look like skill
+    assert np.corrcoef(d.table["value"], b)[0, 1] > 0.95
+    for wrong, said in ((1.0, "no number of choices of 2 or more"), (0.0, "no number of choices")):
+        bad = examples.with_columns(pl.lit(wrong).alias("options"))
+        with pytest.raises(DataRefused, match=said):
+            _run("irt", {**tables, "examples": bad}, guessing="1/K", choices="options")
+    with pytest.raises(DataRefused, match="'example-005' is not among the examples"):
+        _run("irt", {**tables, "examples": examples.slice(0, 5)}, guessing="1/K", choices="options")
+    free = _run("irt", tables, model="3pl", choices="options", splits=0)
+    assert free.item_parameters is not None
+    assert free.notes["guessing"] == "free"
+    assert free.item_parameters["lower_error"].null_count() < 20
+
+
+def test_irt_warns_of_discriminations_below_50_and_asymptotes_below_200_respondents() -> None:
+    answers = from_matrix(_answers(60, 30, 2))
+    few = from_matrix(_answers(40, 30, 2))
+
+    def warned(responses: pl.DataFrame, **given_: object) -> str:
+        return " ".join(_run("irt", {"responses": responses}, splits=0, **given_).warnings)
+
+    assert "2pl of 40 respondents says little about discriminations" in warned(few, model="2pl")
+    assert "says little" not in warned(answers, model="2pl")
+    assert "3pl of 60 respondents says little about asymptotes" in warned(answers, model="3pl")
+    assert "4pl of 60 respondents" in warned(answers, model="4pl", guessing=0.2)
+    assert "says little" not in warned(answers, model="3pl", guessing=0.2)
+    assert "3pl of 40 respondents says little about discriminations" in warned(few, model="3pl", guessing=0.2)
+    assert "says little" not in warned(few)
+
+
+def test_irt_gives_parts_scales_of_their_own_where_asked_and_lists_those_too_small() -> None:
+    other = from_matrix(_answers(6, 20, 4)).with_columns(pl.col("respondent_id", "example_id") + "-other")
+    lonely = pl.DataFrame({"respondent_id": ["x"], "example_id": ["only"], "attempt": [0], "score": [1.0]})
+    tables = {"responses": pl.concat([RESPONSES, other, lonely.cast({"attempt": pl.Int32})])}
+    d = _run("irt", tables, disconnected="separate")
+    alone = _run("irt", {"responses": RESPONSES}), _run("irt", {"responses": other})
+    values = pl.concat([part.table for part in alone]).sort("example_id")
+    assert d.table["example_id"].equals(values["example_id"])
+    assert d.table["value"].to_numpy() == pytest.approx(values["value"].to_numpy(), abs=1e-9)
+    flags = d.table["flag"].to_list()
+    assert sum("part 1 of 2" in f for f in flags) == 60
+    assert sum("part 2 of 2" in f for f in flags) == 20
+    assert d.excluded["example_id"].to_list() == ["only"]
+    assert "cannot be fitted" in d.excluded["reason"][0]
+    assert d.notes["scales"] == 2
+    assert any("3 parts" in w and "ranks across parts mean nothing" in w for w in d.warnings)
+    assert d.respondents is not None
+    assert len(d.respondents) == 15
+    left = d.leave_out("respondent-004")
+    assert left.respondents is not None
+    assert len(left.respondents) == 14
+
+
+@pytest.mark.parametrize("estimator", ["marginal", "joint"])
+def test_irt_puts_a_new_calibration_onto_the_scale_of_an_anchor(estimator: str) -> None:
+    random = np.random.default_rng(6)
+    b = random.normal(size=80)
+    nights = []
+    for shift in (0.0, 1.0):  # the second night's respondents are abler
+        z = shift + random.normal(size=(150, 1)) - b
+        nights.append(from_matrix((random.random(z.shape) < 1 / (1 + np.exp(-z))).astype(float)))
+    first = _run("irt", {"responses": nights[0]}, splits=0, estimator=estimator)
+    assert first.item_parameters is not None
+    common = first.item_parameters.filter(pl.col("example_id") < "example-050")
+    tables = {"responses": nights[1], "anchor": common}
+    free = _run("irt", tables, splits=0, estimator=estimator)
+    kept = _run("irt", tables, splits=0, estimator=estimator, anchor="current")
+    before = first.table["value"].to_numpy()
+    assert np.median(free.table["value"].to_numpy() - before) < -0.7
+    assert np.median(kept.table["value"].to_numpy() - before) == pytest.approx(0, abs=0.15)
+    assert kept.respondents is not None
+    assert kept.respondents["ability"].mean() == pytest.approx(1.0, abs=0.2)
+    assert kept.table["percentile"].equals(free.table["percentile"])
+    assert kept.item_parameters is not None
+    assert kept.item_parameters["location"].equals(kept.table["value"].rename("location"))
+    assert "anchor current" in str(kept.notes["linked to"])
+    assert "link" in kept.pictures
+    assert kept.plot("link").to_dict()
+    with pytest.raises(DataRefused, match="0 of 0 common items"):
+        _run("irt", {**tables, "anchor": common.head(0)}, splits=0, estimator=estimator, anchor="current")
+    left = kept.leave_out("respondent-004")
+    assert "anchor current" in str(left.notes["linked to"])
 
 
 def test_swe_bench_supports_ten_bins_and_both_methods_agree(data: Path) -> None:
