@@ -6,9 +6,12 @@ import polars as pl
 
 from gradatim.schemas.errors import UsageError
 
+PROBE = "It is 4.\n\nA b-c, #1!\n"
+"""A text with edges of words and lines: what matches nothing in it counts such places."""
+
 
 def checked_pattern(pattern: str, where: str) -> str:
-    """Return a regular expression that compiles and does not match an empty text.
+    """Return a regular expression that compiles and matches no empty text, nor places such as the edge of a word.
 
     Expressions are those of Rust's crate `regex`: linear in the text, so without look-around and back-references.
 
@@ -18,7 +21,8 @@ def checked_pattern(pattern: str, where: str) -> str:
         With the place and the reason.
     """
     try:
-        matches = pl.Series([""]).str.count_matches(pattern)[0]
+        pl.Series([""]).str.count_matches(pattern)
+        empty = "" in pl.Series(["", PROBE]).str.extract_all(pattern).explode().to_list()
     except pl.exceptions.ComputeError as error:
         raise UsageError(
             f"the pattern {pattern!r} is no valid regular expression: {_reason(str(error))}",
@@ -26,7 +30,7 @@ def checked_pattern(pattern: str, where: str) -> str:
             expected="a regular expression of Rust's crate regex: no look-around, no back-references",
             remedy="put a backslash before . * + ? ( ) [ ] { } | ^ $ that stand for themselves",
         ) from None
-    if matches:
+    if empty:
         raise UsageError(
             f"the pattern {pattern!r} matches the empty text, so that it would count places instead of matches",
             where=where,

@@ -7,20 +7,47 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from gradatim.schemas.errors import UsageError, nearest
+from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.tasks.difficulty.result import Difficulty, build
 
 
 def example_column(tables: Mapping[str, pl.DataFrame], name: str, where: str) -> pl.DataFrame:
-    """Return example_id and the column `name` as ``found``, sorted by id; raises `UsageError` where there is none."""
+    """Return example_id and the column `name` as ``found``, sorted by id.
+
+    Raises
+    ------
+    UsageError
+        If the column or example_id is not there.
+    DataRefused
+        If an id is null or stands twice.
+    """
     examples = tables["examples"]
+    if "example_id" not in examples.columns:
+        raise UsageError(
+            f"the examples have no column 'example_id'{nearest('example_id', examples.columns)}",
+            where=where,
+            expected="an id for each example, as gd.read gives it",
+            remedy="rename the column of ids:  examples.rename({'id': 'example_id'})",
+        )
     if name not in examples.columns:
         raise UsageError(
             f"the examples have no column {name!r}{nearest(name, examples.columns)}",
             where=where,
             expected="one of " + ", ".join(c for c in examples.columns if c != "example_id"),
         )
-    return examples.select(pl.col("example_id").cast(pl.String), pl.col(name).alias("found")).sort("example_id")
+    frame = examples.select(pl.col("example_id").cast(pl.String), pl.col(name).alias("found")).sort("example_id")
+    ids = frame["example_id"]
+    if empty := ids.null_count():
+        raise DataRefused(f"{empty:,} of {len(frame):,} examples have no id", where=where, expected="an id for each")
+    twice = ids.filter(ids == ids.shift())
+    if len(twice):
+        raise DataRefused(
+            f"the id {twice[0]!r} stands twice, as do {len(twice):,} rows in all",
+            where=where,
+            expected="unique ids",
+            remedy="keep one row an example",
+        )
+    return frame
 
 
 def row_wise(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from gradatim.schemas.errors import UsageError
+from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.format import number
 from gradatim.tasks.core.ranks import distinct
@@ -124,7 +124,7 @@ def measured(
     notes: Mapping[str, Cell] | None = None,
     warnings: Sequence[str] = (),
 ) -> Difficulty:
-    """Build the `Difficulty` of one number a text.
+    """Build the `Difficulty` of one number a text; raises `DataRefused`, with the reasons, where no text has one.
 
     Parameters
     ----------
@@ -143,6 +143,19 @@ def measured(
     frame = frame.with_columns(expr.alias(key) for key, expr in optional.items() if key not in frame.columns)
     usable = frame.filter(pl.col("raw").is_finite())  # null is not true either
     gone = frame.filter(~pl.col("raw").is_finite().fill_null(False)).sort("example_id")
+    if gone.height and not usable.height:
+        reasons = (
+            gone["reason"]
+            .fill_null(lacking)
+            .value_counts(sort=True, name="n")
+            .sort("n", "reason", descending=[True, False])
+        )
+        raise DataRefused(
+            "no example has a difficulty: "
+            + "; ".join(f"{n:,} x {reason}" for reason, n in reasons.head(3).iter_rows()),
+            where=f"difficulty {title}",
+            expected="at least one",
+        )
     value = usable["value"].cast(pl.Float64).to_numpy()
     notices = list(warnings)
     if len(value) > 1 and distinct(value) == 1:

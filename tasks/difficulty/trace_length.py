@@ -80,6 +80,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: TraceLengthConfig, seed: int
     """
     where = f"difficulty trace_length: of: {config.of}"
     frame = example_column(tables, config.of, where)
+    frame = frame.with_columns(_as_list(frame["found"]))
     kind = frame.schema["found"]
     inner = kind.inner if isinstance(kind, pl.List) else kind
     if not is_text(inner):  # type: ignore[arg-type]
@@ -121,10 +122,16 @@ def run(tables: Mapping[str, pl.DataFrame], config: TraceLengthConfig, seed: int
     )
 
 
+def _as_list(found: pl.Series) -> pl.Series:
+    """Take arrays of one width, as Parquet files of rollouts have, for lists."""
+    return found.arr.to_list() if isinstance(found.dtype, pl.Array) else found
+
+
 def _right(tables: Mapping[str, pl.DataFrame], name: str, ids: pl.Series, count: np.ndarray) -> np.ndarray:
     """Which of all traces, row after row, were right; a null says that one was not."""
     where = f"difficulty trace_length: correct: {name}"
     frame = example_column(tables, name, where)
+    frame = frame.with_columns(_as_list(frame["found"]))
     kind = frame.schema["found"]
     flags = frame["found"] if isinstance(kind, pl.List) else frame.select(pl.concat_list("found")).to_series()
     inner = kind.inner if isinstance(kind, pl.List) else kind

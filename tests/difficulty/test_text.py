@@ -394,7 +394,14 @@ def test_constraints_are_matches_of_the_users_pattern() -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "said"),
-    [("(", "unclosed group"), ("(?=x)", "look-around"), (r"(a)\1", "backreferences"), (r"\d*", "empty text")],
+    [
+        ("(", "unclosed group"),
+        ("(?=x)", "look-around"),
+        (r"(a)\1", "backreferences"),
+        (r"\d*", "empty text"),
+        (r"\b", "empty text"),
+        ("(?m)^", "empty text"),
+    ],
 )
 def test_a_pattern_that_is_none_is_named_with_the_reason(pattern: str, said: str) -> None:
     with pytest.raises(UsageError, match=said) as error:
@@ -402,3 +409,32 @@ def test_a_pattern_that_is_none_is_named_with_the_reason(pattern: str, said: str
     assert "constraints: pattern" in str(error.value)
     with pytest.raises(UsageError, match=said):
         _run("reasoning_steps", _examples(["a"]), of="input", separator=pattern)
+
+
+TEXT_MEASURES = ("length", "rarity", "type_token_ratio", "compression", "readability", "reasoning_steps", "constraints")
+
+
+@pytest.mark.parametrize("method", [*TEXT_MEASURES, "trace_length"])
+def test_examples_without_ids_or_with_one_twice_are_refused_with_the_id(method: str) -> None:
+    settings = {"pattern": "a"} if method == "constraints" else {}
+    frame = pl.DataFrame({"example_id": ["x", "x"], "input": ["a b", "c"], "output": ["a b", "c"]})
+    with pytest.raises(DataRefused, match="the id 'x' stands twice"):
+        _run(method, frame, **settings)
+    with pytest.raises(DataRefused, match="1 of 2 examples have no id"):
+        _run(method, frame.with_columns(example_id=pl.Series(["x", None])), **settings)
+    with pytest.raises(UsageError, match="no column 'example_id'"):
+        _run(method, frame.drop("example_id"), **settings)
+
+
+def test_where_no_text_has_a_value_the_reasons_are_counted() -> None:
+    traces = pl.DataFrame(
+        {"example_id": ["a", "b", "c"], "output": [["x"], ["y"], []], "right": [[False], [False], []]}
+    )
+    with pytest.raises(DataRefused, match="2 x no trace was right; 1 x no trace in 'output'"):
+        _run("trace_length", traces, correct="right")
+
+
+def test_traces_in_arrays_are_taken_as_lists() -> None:
+    lists = pl.DataFrame({"example_id": ["a", "b"], "output": [["a b", "c"], ["d e f", "g"]]})
+    arrays = lists.with_columns(pl.col("output").list.to_array(2))
+    assert _run("trace_length", arrays).table.equals(_run("trace_length", lists).table)
