@@ -68,7 +68,7 @@ def checked(frame: pl.DataFrame, *, exclude: bool) -> tuple[pl.DataFrame, pl.Dat
         raise DataRefused(
             f"{wrong['reason'][0]} ({len(wrong)} of {len(frame)} rows cannot be used)",
             where=_where(wrong),
-            expected="a probability of at least 0 for each of two or more options, adding up to at most 1",
+            expected=_expected(wrong["reason"][0]),
             remedy="mend these rows, or write  invalid: exclude  to leave them out",
         )
     good = judged.filter(pl.col("reason").is_null()).drop("reason")
@@ -122,17 +122,52 @@ def _typed(frame: pl.DataFrame) -> pl.DataFrame:
         frame = frame.with_columns(gold=pl.lit(None))
     if "permutation" not in frame.columns:
         frame = frame.with_columns(permutation=pl.lit(None))
-    if not (frame.schema["gold"].is_integer() or frame.schema["gold"] == pl.Null):
-        raise UsageError(f"gold is of type {frame.schema['gold']}", where="options", expected="an option from 0")
+    for column, kind in (("gold", frame.schema["gold"]), ("order", frame.schema["order"])):
+        if not (kind.is_numeric() or kind == pl.Null):
+            raise UsageError(
+                f"{column} is of type {kind}",
+                where="options",
+                expected="an option from 0" if column == "gold" else "whole numbers",
+                remedy="read the files by gd.read_options, which understands letters" if column == "gold" else "",
+            )
+        _whole(frame, column, pl.col(column).cast(pl.Float64).fill_nan(None))
+    kind = frame.schema["permutation"]
+    inner = kind.inner if isinstance(kind, pl.List | pl.Array) else kind
+    if not (inner == pl.Null or (kind != inner and inner is not None and inner.is_numeric())):
+        raise UsageError(
+            f"the permutation is of type {kind}",
+            where="options",
+            expected="a list of whole numbers: the option at each shown place, from 0",
+            remedy="read the files by gd.read_options, which understands letters and text",
+        )
+    if inner.is_float():
+        _whole(frame, "permutation", pl.col("permutation").cast(pl.List(pl.Float64)).explode())
     frame = frame.select(
         pl.col("respondent_id", "example_id").cast(pl.String),
-        pl.col("order").cast(pl.Int64).fill_null(0),
+        _nan_is_null(frame, "order").cast(pl.Int64).fill_null(0),
         pl.col("permutation").cast(pl.List(pl.Int64)),
         pl.col("probabilities").cast(pl.List(pl.Float64)),
-        pl.col("gold").cast(pl.Int64),
+        _nan_is_null(frame, "gold").cast(pl.Int64),
     )
     asis = pl.int_ranges(0, pl.col("probabilities").list.len().fill_null(0).cast(pl.Int64))
     return frame.with_columns(pl.col("permutation").fill_null(asis))
+
+
+def _nan_is_null(frame: pl.DataFrame, column: str) -> pl.Expr:
+    """Take a column of numbers; pandas writes what is missing among whole numbers as NaN."""
+    return pl.col(column).fill_nan(None) if frame.schema[column].is_float() else pl.col(column)
+
+
+def _whole(frame: pl.DataFrame, column: str, numbers: pl.Expr) -> None:
+    """Refuse numbers between whole ones: a cast would cut them off."""
+    found = frame.select(numbers.alias("number")).to_series()
+    wrong = found.filter(found != found.floor())
+    if len(wrong):
+        raise DataRefused(
+            f"{len(wrong):,} numbers of the column {column!r} are not whole, first {wrong[0]:g}",
+            where="options",
+            expected="whole numbers from 0",
+        )
 
 
 def _rules() -> list[tuple[pl.Expr, pl.Expr]]:
@@ -160,12 +195,21 @@ def _rules() -> list[tuple[pl.Expr, pl.Expr]]:
     ]
 
 
+def _expected(reason: str) -> str:
+    if "permutation" in reason:
+        return "the option at each shown place, each of them once, from 0:  [1, 0, 2]"
+    if "gold" in reason:
+        return "the right option before permutation, from 0"
+    return "a probability of at least 0 for each of two or more options, adding up to at most 1"
+
+
 def _consistent(frame: pl.DataFrame, column: str, words: str) -> None:
     torn = frame.group_by("example_id").agg(pl.col(column).unique().sort()).filter(pl.col(column).list.len() > 1)
     if len(torn):
         example, found = torn.sort("example_id").row(0)
         raise DataRefused(
-            f"{len(torn)} examples have different {words}, the first {' and '.join(map(str, found[:3]))}",
+            f"{len(torn):,} example{'s have' if len(torn) > 1 else ' has'} different {words}, the first "
+            f"{' and '.join(map(str, found[:3]))}",
             where=f"options: example {example!r}",
             expected="one, before permutation, whoever answers in whatever order",
         )

@@ -106,7 +106,8 @@ def run(tables: Mapping[str, pl.DataFrame], config: OptionUncertaintyConfig, see
     """
     good, bad = checked(tables["options"], exclude=config.invalid == "exclude")
     if not len(good):
-        raise DataRefused("no row of options can be used", where="options", expected="at least one")
+        first = f": {bad.sort('example_id', 'reason')['reason'][0]}" if len(bad) else ", since there is none"
+        raise DataRefused(f"no row of options can be used{first}", where="options", expected="at least one")
     column = COLUMN[config.measure]
     each = per_respondent(good, column)
     usable = each.filter(pl.col(column).is_not_nan())
@@ -221,7 +222,8 @@ def _notes(good: pl.DataFrame, bad: pl.DataFrame, each: pl.DataFrame, respondent
         notes["rows that did not add up to one, rescaled"] = rescaled
     for reason, count in bad["reason"].str.replace(r"[-\d.]+", "N").value_counts().sort("reason").iter_rows():
         notes[f"left out: {reason}"] = count
-    if right := each.filter(pl.col("right").is_not_nan())["right"].mean():
+    right = each.filter(pl.col("right").is_not_nan())["right"].mean()
+    if right is not None:
         notes["share right"] = round(float(right), 4)  # type: ignore[arg-type]
     return notes
 

@@ -16,6 +16,8 @@ from gradatim.tasks.ingest.sources import Shard, shards
 
 KEY = ["respondent_id", "example_id", "order"]
 LETTERS = {chr(ord("A") + i): i for i in range(26)}
+LEAST = -60.0
+"""Log probability (nats) that the likeliest option of a row has at least: its probability is then 9e-27."""
 _SEPARATORS = r"[\s,;|\[\]()]+"
 
 
@@ -36,7 +38,8 @@ def read_options(options: Options, base: str | Path = ".") -> pl.DataFrame:
     -------
     polars.DataFrame
         The table `options`, sorted by its key; probabilities as they add up: from logprobs exp(x), from logits
-        exp(x) / sum exp. Whether they are probabilities is not judged here.
+        exp(x) / sum exp; logprobs that are all below `LEAST` are raised together until the largest is there. Whether
+        they are probabilities is not judged here.
 
     Raises
     ------
@@ -249,7 +252,9 @@ def _split(cells: pl.Series, *, letters: bool) -> pl.Series:
 def _chances(lists: pl.Series, scale: str) -> pl.Series:
     cell = pl.element()
     if scale == "logprobs":
-        lists = lists.list.eval(cell.exp())
+        # as probabilities next to nothing is left, but how the options compare is: no float32 may lose it
+        far = (cell.max() < LEAST) & cell.max().is_finite()
+        lists = lists.list.eval(pl.when(far).then(cell - cell.max() + LEAST).otherwise(cell).exp())
     elif scale == "logits":
         relative = (cell - cell.max()).exp()  # the largest is one: nothing overflows
         lists = lists.list.eval(relative / relative.sum())

@@ -308,3 +308,39 @@ def test_the_plug_in_states_its_facts_and_its_table_is_the_contracts() -> None:
     assert d.table["example_id"].is_sorted()
     assert d.summary().headline.startswith("option_uncertainty gold, 3 respondents")
     assert "experimental" not in repr(d)
+
+
+def test_whole_numbers_of_any_type_are_taken_and_others_answered() -> None:
+    table = _random(3)
+    plain = _run(table)
+    floats = table.with_columns(
+        pl.col("gold", "order").cast(pl.Float64), pl.col("permutation").cast(pl.List(pl.Float64))
+    )
+    assert _run(floats).table.equals(plain.table)
+    some = pl.when(pl.col("order") == 0).then(pl.col("gold")).cast(pl.Float64).fill_null(math.nan)  # as pandas has it
+    assert _run(table.with_columns(gold=some)).table.equals(plain.table)
+    for column, broken in (("gold", 0.5), ("order", 0.5)):
+        with pytest.raises(DataRefused, match=f"'{column}' are not whole, first 0.5"):
+            _run(table.with_columns(pl.lit(broken).alias(column)))
+    with pytest.raises(DataRefused, match="'permutation' are not whole"):
+        _run(floats.with_columns(pl.col("permutation").list.eval(pl.element() + 0.5)))
+    with pytest.raises(UsageError, match="order is of type String"):
+        _run(table.with_columns(order=pl.lit("a")))
+    for permutation in (pl.lit("0,1"), pl.concat_list(pl.lit("A"), pl.lit("B"))):
+        with pytest.raises(UsageError, match="permutation is of type"):
+            _run(table.with_columns(permutation=permutation))
+
+
+def test_what_is_expected_belongs_to_what_is_wrong() -> None:
+    with pytest.raises(DataRefused) as error:
+        _run(_table([("m", "q", 0, [1, 2], [0.5, 0.5], 0)]))
+    assert "each of them once, from 0" in str(error.value)
+    with pytest.raises(DataRefused) as error:
+        _run(_table([("m", "q", 0, [0, 1], [0.5, 0.5], 7)]))
+    assert "the right option before permutation" in str(error.value)
+    with pytest.raises(DataRefused, match="no row of options can be used: there is one option only"):
+        _run(_table([("m", "q", 0, [0], [0.5], 0)]), invalid="exclude")
+
+
+def test_a_model_that_is_never_right_says_so() -> None:
+    assert _run(_table([("m", "q", 0, [0, 1], [0.9, 0.1], 1)])).notes["share right"] == 0

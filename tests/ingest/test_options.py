@@ -156,3 +156,18 @@ def test_columns_that_are_not_there_and_columns_of_another_kind(tmp_path: Path) 
         _read(tmp_path, "respondent_id,example_id,probabilities\n", "o.csv")
     with pytest.raises(DataRefused):
         _read(tmp_path, '{"respondent_id": "m"\n')
+
+
+def test_log_probabilities_too_small_for_float32_keep_how_the_options_compare(tmp_path: Path) -> None:
+    frame = pl.DataFrame(
+        {
+            "respondent_id": ["m"] * 3,
+            "example_id": ["a", "b", "c"],
+            "probabilities": [[-120.0, -121.0], [-1.0, -900.0], [-math.inf, -math.inf]],
+        }
+    )
+    far, near, none = _read(tmp_path, frame, "o.parquet", scale="logprobs")["probabilities"].to_list()
+    assert far[1] / far[0] == pytest.approx(math.exp(-1), rel=1e-5)
+    assert 0 < far[0] < 1e-26
+    assert near == [pytest.approx(math.exp(-1)), 0.0]
+    assert none == [0.0, 0.0]
