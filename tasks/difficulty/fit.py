@@ -351,7 +351,8 @@ def _fit(
         starts = [chosen.asymptotic(data, c).start() for c in curves]
     rounds, info, resolved = 0, None, True
     while True:
-        exact = errors and _is_exact(objective, grid)
+        # ridges of free asymptotes are too flat for EM alone, also where nobody asks for errors
+        exact = (errors or not (chosen.bare or tolerance)) and _is_exact(objective, grid)
         close = tolerance or _tolerance(chosen, exact)
         tries = [maximise(objective, grid, x, tolerance=close, passes=2000 if chosen.bare else 500) for x in starts]
         if len(tries) > 1 and exact:  # a flat ridge is only told from a peak at its top

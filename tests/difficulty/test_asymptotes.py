@@ -235,6 +235,17 @@ def test_a_larger_model_is_never_less_likely() -> None:
         assert common.loglik > one.loglik - 1e-4
 
 
+def test_to_ask_for_no_errors_changes_no_estimate() -> None:
+    answers, *_ = simulate(300, 8, 1)
+    for priors in ("none", "weak"):
+        with_, without = (fit_irt(answers, "3pl", priors=priors, errors=e) for e in (True, False))  # type: ignore[arg-type]
+        assert without.loglik == pytest.approx(with_.loglik, abs=1e-8)
+        assert without.b == pytest.approx(with_.b, abs=1e-6)
+        assert np.isnan(without.se_b).all()
+    loose = fit_irt(answers, "3pl", errors=False, tolerance=1e-4)
+    assert loose.loglik == pytest.approx(with_.loglik, abs=0.05)
+
+
 def test_guessing_given_as_zero_is_no_guessing() -> None:
     answers = matrix(LSAT7)
     for model in ("1pl", "2pl"):
