@@ -52,7 +52,7 @@ class Glicko2Config(Config):
     @classmethod
     def _readable(cls, found: str | None) -> str | None:
         if found is not None and not re.fullmatch(r"[1-9]\d{0,5}[hdw]", found):
-            raise ValueError("period: a number of hours, days or weeks is wanted, e.g. 12h, 7d or 2w")
+            raise ValueError("a number of hours, days or weeks is wanted, e.g. 12h, 7d or 2w")
         return found
 
 
@@ -121,10 +121,12 @@ def run(tables: Mapping[str, pl.DataFrame], config: Glicko2Config, seed: int = 0
     deviation = found.deviation_at(int(when.max()))
     periods = len(np.unique(when))
     if periods == 1 and len(examples) > 1:
-        timed = "attempted_at" in tables["responses"].columns
+        remedy = "give a period or attempted_at, or use irt"
+        if "attempted_at" in tables["responses"].columns:
+            remedy = f"set a period shorter than {config.period}" if config.period else "set period, e.g. 7d"
         warnings.append(
             "all attempts fall into one period, in which everyone plays the ratings of newcomers: who tried an example "
-            "does not count; " + ("set period, e.g. 7d" if timed else "give a period or attempted_at, or use irt")
+            f"does not count; {remedy}"
         )
     value, error = found.rating[len(respondents) :], deviation[len(respondents) :]
     reliability = separation(value, error)

@@ -276,12 +276,18 @@ def method_name(name: str, settings: Mapping[str, Any], defaults: Mapping[str, A
 
 
 def unanswered(tables: Mapping[str, pl.DataFrame], ids: Sequence[str]) -> pl.DataFrame:
-    """List the examples, where their table is at hand, that are not among `ids` because nobody answered them."""
-    if "examples" not in tables:
-        return no_rows_excluded()
-    known = tables["examples"]["example_id"].cast(pl.String)
-    lacking = known.filter(~known.is_in(list(ids))).sort()
-    return pl.DataFrame({"example_id": lacking, "reason": pl.repeat("no response", len(lacking), eager=True)})
+    """List the examples of the tables `examples` and `responses` that are not among `ids`, as nobody answered them."""
+    empty = no_rows_excluded().select("example_id")
+    found = {
+        name: tables[name].select(pl.col("example_id").cast(pl.String)).drop_nulls().unique()
+        if name in tables
+        else empty
+        for name in ("examples", "responses")
+    }
+    silent = found["responses"].with_columns(reason=pl.lit("no response with a score"))
+    absent = found["examples"].join(silent, on="example_id", how="anti").with_columns(reason=pl.lit("no response"))
+    known = pl.DataFrame({"example_id": pl.Series(ids, dtype=pl.String)})
+    return pl.concat([silent, absent]).join(known, on="example_id", how="anti").sort("example_id")
 
 
 def _plural(n: int, word: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from pydantic import Field, model_validator
 
-from gradatim.schemas.errors import DataRefused, UsageError
+from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
@@ -17,8 +17,8 @@ from gradatim.tasks.difficulty import rollout_measures as measures
 from gradatim.tasks.difficulty.levels import LEVELS, clpo_levels, hase_levels
 from gradatim.tasks.difficulty.pass_rate import jeffreys, wilson
 from gradatim.tasks.difficulty.reliability import separation
-from gradatim.tasks.difficulty.responses import checked, without
-from gradatim.tasks.difficulty.result import Difficulty, build, method_name, no_rows_excluded, unanswered
+from gradatim.tasks.difficulty.responses import checked
+from gradatim.tasks.difficulty.result import Difficulty, build, method_name, unanswered
 from gradatim.tasks.difficulty.rows import example_column
 
 SOURCE = (
@@ -199,8 +199,8 @@ def _from_columns(tables: Mapping[str, pl.DataFrame], config: RolloutsConfig) ->
 
 
 def _whole(column: pl.Series, ids: pl.Series, name: str) -> pl.Series:
-    """Return a column as counts; NaN counts as null."""
-    if not (column.dtype.is_numeric() or column.dtype == pl.Null):
+    """Return a column as counts; NaN counts as null, true as 1."""
+    if not (column.dtype.is_numeric() or column.dtype in (pl.Null, pl.Boolean)):
         raise UsageError(
             f"the column {name!r} is of type {column.dtype}", where="difficulty rollouts", expected="whole numbers"
         )
@@ -226,8 +226,15 @@ def _from_responses(tables: Mapping[str, pl.DataFrame], config: RolloutsConfig) 
         )
     responses = tables["responses"]
     if config.respondent is not None:
-        _, gone = without(responses, None, config.respondent)  # names who is there, where nobody is so called
-        responses = responses.filter(pl.col("respondent_id").cast(pl.String).is_in(gone))
+        known = responses["respondent_id"].cast(pl.String)
+        if config.respondent not in known:
+            there = known.unique().drop_nulls().sort().to_list()
+            raise UsageError(
+                f"there is no respondent {config.respondent!r}{nearest(config.respondent, there)}",
+                where="difficulty rollouts: respondent",
+                expected="one of " + ", ".join(there[:20]),
+            )
+        responses = responses.filter(known == config.respondent)
     frame = checked(responses)
     scored = frame.drop_nulls("score")
     who = scored["respondent_id"].n_unique()
@@ -252,7 +259,7 @@ def _from_responses(tables: Mapping[str, pl.DataFrame], config: RolloutsConfig) 
     if who > 1:
         warnings.append(f"the rollouts are those of {who:,} models together; respondent picks one")
     ids = counted["example_id"]
-    excluded = unanswered(tables, ids.to_list()) if "examples" in tables else no_rows_excluded()
+    excluded = unanswered({**tables, "responses": responses}, ids.to_list())
     return Counts(ids, counted["s"].to_numpy(), counted["n"].to_numpy(), excluded, notes, warnings)
 
 

@@ -330,3 +330,16 @@ def test_edges_one_attempt_draws_rows_without_score_and_examples_that_nobody_tri
     d = _run(frame, examples=pl.DataFrame({"example_id": ["example-000", "example-001", "example-002"]}))
     assert d.notes["rows without a score, not attempted"] == 1
     assert d.excluded["example_id"].to_list() == ["example-002"]
+
+
+def test_a_period_that_holds_all_attempts_is_told_to_be_too_long() -> None:
+    responses = pl.DataFrame(
+        {
+            "respondent_id": ["a", "a"],
+            "example_id": ["x", "y"],
+            "score": [0.0, 1.0],
+            "attempted_at": [datetime.datetime(2020, 1, 1), datetime.datetime(2020, 1, 2)],
+        }
+    )
+    found = run({"responses": responses}, Glicko2Config(period="52w"))
+    assert any("set a period shorter than 52w" in warning for warning in found.warnings)

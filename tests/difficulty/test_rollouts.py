@@ -285,3 +285,26 @@ def test_selections_that_cannot_be_made_are_named() -> None:
             act()
         assert said in str(caught.value)
     assert len(selection.select(table, "hard", size=5000)) == 1319
+
+
+def test_an_example_whose_responses_have_no_score_is_listed() -> None:
+    responses = pl.DataFrame({"respondent_id": ["m"] * 3, "example_id": ["a", "a", "b"], "score": [None, None, 1.0]})
+    for method in ("rollouts", "pass_rate", "glicko2"):
+        plugin, config = resolve("difficulty", Step(method=method))
+        found = plugin.run({"responses": responses}, config, 0)
+        assert found.excluded.rows() == [("a", "no response with a score")]
+        examples = pl.DataFrame({"example_id": ["a", "b", "c"]})
+        found = plugin.run({"responses": responses, "examples": examples}, config, 0)
+        assert found.excluded.rows() == [("a", "no response with a score"), ("c", "no response")]
+
+
+def test_an_unknown_respondent_is_answered_where_it_stands() -> None:
+    responses = pl.DataFrame({"respondent_id": ["gpt", "m"], "example_id": ["a", "a"], "score": [1.0, 0.0]})
+    with pytest.raises(UsageError, match="there is no respondent 'gtp'") as error:
+        run({"responses": responses}, RolloutsConfig(respondent="gtp"))
+    assert "rollouts: respondent" in str(error.value)
+
+
+def test_one_rollout_each_may_be_true_or_false() -> None:
+    examples = pl.DataFrame({"example_id": ["a", "b"], "solved": [True, False]})
+    assert run({"examples": examples}, RolloutsConfig(successes="solved", samples=1)).table["value"].to_list() == [0, 1]
