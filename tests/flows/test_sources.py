@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ options: {from: options.jsonl, respondent: model, example: id, probabilities: [p
 features:
   sentence: {from: vectors.npy, ids: vectors.txt}
 difficulty:
-  - irt: {splits: 1}
+  - irt: {splits: 1, anchor: current}
   - confidence
   - option_uncertainty
   - knn: {of: irt, features: sentence}
@@ -88,26 +87,37 @@ def test_every_source_becomes_a_table_and_only_what_rests_on_a_change_is_made_ag
     assert made == ["difficulty combined", "difficulty agreement"]
 
 
+def answered(prefix: str, ability: float, seed: int) -> list[dict[str, Any]]:
+    """Forty respondents of about this ability who answer 120 examples by a 1PL."""
+    rng = np.random.default_rng(seed)
+    hardness = np.linspace(-2.0, 2.0, 120)
+    theta = rng.normal(ability, 1.0, size=(40, 1))
+    right = rng.random((40, 120)) < 1 / (1 + np.exp(hardness - theta))
+    return [
+        {"who": f"{prefix}{w:02d}", "what": f"q{i:04d}", "right": int(right[w, i])}
+        for w in range(40)
+        for i in range(120)
+    ]
+
+
 @pytest.mark.usefixtures("prefect")
-def test_a_new_nights_difficulties_stay_on_the_released_scale(many: Path) -> None:
+@pytest.mark.parametrize("anchored", [True, False])
+def test_a_new_nights_difficulties_stay_on_the_released_scale(many: Path, anchored: bool) -> None:
     text = many.read_text(encoding="utf-8")
-    many.write_text(text[: text.index("  - confidence")] + text[text.index("store:") :], encoding="utf-8")
+    text = text[: text.index("  - confidence")] + text[text.index("store:") :]
+    many.write_text(text if anchored else text.replace(", anchor: current", ""), encoding="utf-8")
+    old = answered("old", 0.0, 1)
+    write_jsonl(many.parent / "answers.jsonl", old)
     run(many, release=True)
     store = dataset(many)
     before = store.scan("difficulty").collect()
-    # abler respondents answer the same examples: unanchored, everything would look easier
-    more = [
-        {"who": f"new-{w:02d}", "what": f"q{i:04d}", "right": int((i * 2654435761 + w * 97) % 12 < 8 + w % 4)}
-        for w in range(12)
-        for i in range(120)
-    ]
-    kept = [json.loads(line) for line in (many.parent / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
-    write_jsonl(many.parent / "answers.jsonl", kept + more)
-    run(many)
-    after = store.scan("difficulty").collect()
-    joined = before.join(after, on="example_id")
+    # abler respondents answer the same examples: on a scale of their own, all examples look easier
+    write_jsonl(many.parent / "answers.jsonl", old + answered("new", 2.0, 2))
+    told = next(told for told in run(many)["summaries"] if told["step"] == "difficulty irt")
+    joined = before.join(store.scan("difficulty").collect(), on="example_id")
     shift = float((joined["value_right"] - joined["value"]).median())  # type: ignore[arg-type]
-    assert abs(shift) < 0.25
+    assert abs(shift) < 0.1 if anchored else shift < -0.5
+    assert any("anchor" in str(fact).lower() for fact in told["facts"]) is anchored
 
 
 @pytest.mark.parametrize(
