@@ -39,7 +39,7 @@ class CompoundRarityConfig(Config):
     "compound_rarity",
     config=CompoundRarityConfig,
     needs=("examples.{of}", "examples.{reference}"),
-    cost=lambda rows, width: Cost(seconds=0.5 + 3e-5 * rows, bytes=1e8 + 8e3 * rows),
+    cost=lambda rows, width: Cost(seconds=0.5 + 1.6e-5 * rows, bytes=1e8 + 2.5e3 * rows),
     source=SOURCE,
 )
 def run(tables: Mapping[str, pl.DataFrame], config: CompoundRarityConfig, seed: int = 0) -> Difficulty:

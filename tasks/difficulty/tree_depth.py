@@ -28,7 +28,7 @@ class TreeDepthConfig(Config):
     "tree_depth",
     config=TreeDepthConfig,
     needs=("examples.{of}",),
-    cost=lambda rows, width: Cost(seconds=0.2 + 1e-5 * rows, bytes=1e8 + 1.5e3 * rows),
+    cost=lambda rows, width: Cost(seconds=0.2 + 3e-6 * rows, bytes=1e8 + 1.5e3 * rows),
     source=SOURCE,
     row_wise=True,
 )

@@ -27,7 +27,7 @@ class TreeSizeConfig(Config):
     "tree_size",
     config=TreeSizeConfig,
     needs=("examples.{of}",),
-    cost=lambda rows, width: Cost(seconds=0.2 + 1e-5 * rows, bytes=1e8 + 1.5e3 * rows),
+    cost=lambda rows, width: Cost(seconds=0.2 + 3e-6 * rows, bytes=1e8 + 1.5e3 * rows),
     source=SOURCE,
     row_wise=True,
 )

@@ -43,7 +43,7 @@ class UnobservedStructuresConfig(Config):
     "unobserved_structures",
     config=UnobservedStructuresConfig,
     needs=("examples.{of}", "examples.{reference}"),
-    cost=lambda rows, width: Cost(seconds=0.3 + 2e-5 * rows, bytes=1e8 + 5e3 * rows),
+    cost=lambda rows, width: Cost(seconds=0.3 + 1.2e-5 * rows, bytes=1e8 + 2.1e3 * rows),
     source=SOURCE,
 )
 def run(tables: Mapping[str, pl.DataFrame], config: UnobservedStructuresConfig, seed: int = 0) -> Difficulty:
