@@ -1,4 +1,4 @@
-"""The marginal likelihood of models with guessing and slips (3PL, 4PL, fixed guessing): its E-step and its M-step.
+"""The marginal likelihood of models with guessing and slips (3PL, 4PL, fixed guessing), and its M-step.
 
 With a lower asymptote above 0 the log-odds of an answer are not linear in ability, so a pattern no longer enters
 through two sums only: a pass costs two products of (N, J) by (J, Q) matrices. Asymptotes move on the logit scale.
@@ -6,7 +6,6 @@ through two sums only: a pass costs two products of (N, J) by (J, Q) matrices. A
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,72 +13,16 @@ import numpy as np
 
 from gradatim.tasks.difficulty import marginal
 from gradatim.tasks.difficulty.curves import Curves
-from gradatim.tasks.difficulty.marginal import B_SD, BOUND, LOG_A_SD, Expectation, Grid, Patterns, blocks
+from gradatim.tasks.difficulty.e_step import Counted, counted
+from gradatim.tasks.difficulty.marginal import BOUND, Expectation, Grid, Patterns, blocks
+from gradatim.tasks.difficulty.weak_priors import WeakPriors
 
-LOGIT_SD = 1.0
-"""Weak priors of asymptotes: logit g ~ N(logit(1 / K), 1) with K choices, and logit(1 - u) likewise."""
 LOW, HIGH = -12.0, 3.0
 """Range of logit g and logit(1 - u); at LOW (6e-6) an asymptote is as good as absent and has no finite maximum."""
 MOST_INTERCEPT = 35.0
 """Largest |d|: an item that fewer get right than guess it has no finite location without a prior."""
 GAP = 0.02
 """Least distance of the asymptotes of one item."""
-
-
-@dataclass(frozen=True)
-class Counted(Expectation):
-    """An `Expectation` with the expected right answers of each item at each node, `right` (J, Q)."""
-
-    right: np.ndarray
-
-
-def posteriors(
-    data: Patterns, curves: Curves, grid: Grid, *, width: int = 0
-) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Yield for blocks of patterns: the slice, the posterior over nodes (B, Q) and the log-likelihoods (B,)."""
-    if curves.bare:
-        yield from marginal.posteriors(data, curves.a, curves.d, grid, width=width)
-        return
-    right, wrong = curves.right_wrong(grid.nodes)
-    wrong = np.log(np.maximum(wrong, 1e-300))
-    odds = np.log(np.maximum(right, 1e-300)) - wrong
-    base = grid.log_weights + (wrong.sum(axis=0) if data.complete else data.masks.astype(np.float64) @ wrong)
-    base = np.atleast_2d(base)
-    for part in blocks(len(data.weight), len(grid.nodes) + width + len(curves.a)):
-        joint = data.y[:, part].T.astype(np.float64, copy=False) @ odds
-        joint += base[data.group[part]]
-        top = joint.max(axis=1)
-        joint -= top[:, None]
-        np.exp(joint, out=joint)
-        total = joint.sum(axis=1)
-        joint /= total[:, None]
-        yield part, joint, np.log(total) + top
-
-
-def expectation(data: Patterns, curves: Curves, grid: Grid) -> Expectation:
-    """Do the E-step; with expected right answers (`Counted`) where a curve does not run from 0 to 1."""
-    if curves.bare:
-        return marginal.expectation(data, curves.a, curves.d, grid)
-    return counted(data, curves, grid)
-
-
-def counted(data: Patterns, curves: Curves, grid: Grid) -> Counted:
-    """Do the E-step and count expected right answers. O(N J Q)."""
-    count = len(data.weight)
-    mean, variance, loglik = np.empty(count), np.empty(count), np.empty(count)
-    counts = np.zeros((len(data.masks), len(grid.nodes)))
-    right = np.zeros((len(curves.a), len(grid.nodes)))
-    for part, posterior, value in posteriors(data, curves, grid):
-        loglik[part] = value
-        mean[part] = posterior @ grid.nodes
-        variance[part] = np.maximum(posterior @ grid.nodes**2 - mean[part] ** 2, 0.0)
-        weighted = posterior * data.weight[part, None]
-        right += data.y[:, part].astype(np.float64, copy=False) @ weighted
-        if len(counts) == 1:
-            counts[0] += weighted.sum(axis=0)
-        else:
-            np.add.at(counts, data.group[part], weighted)
-    return Counted(float(data.weight @ loglik), mean, variance, counts, right)
 
 
 @dataclass(frozen=True)
@@ -129,6 +72,12 @@ class Asymptotic:
     def items(self) -> int:
         """How many items."""
         return len(self.centre)
+
+    @property
+    def priors(self) -> WeakPriors:
+        """The priors that count."""
+        own = [*([self.centre] if self.lower else []), *([-self.centre] if self.upper else [])]
+        return WeakPriors(self.weak_curve, self.slope == "free", tuple(own) if self.weak_asymptotes else ())
 
     @property
     def parts(self) -> int:
@@ -187,7 +136,7 @@ class Asymptotic:
 
     def prior(self, x: np.ndarray) -> float:
         """Log density of the weak priors, up to a constant; minus infinity outside of a > 0 where slopes have one."""
-        return float(self._log_prior(self.widen(x).reshape(self.parts, self.items)).sum())
+        return float(self.priors.log_density(self.widen(x).reshape(self.parts, self.items)).sum())
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the least and largest value of each parameter, (P,) each."""
@@ -237,7 +186,7 @@ class Asymptotic:
             for k in range(self.parts):
                 for m in range(k, self.parts):
                     information[part, k, m] = information[part, m, k] = (weight * scaled[k] * scaled[m]).sum(axis=1)
-        first, second = self._prior_derivatives(table, newton=False)
+        first, second = self.priors.derivatives(table, newton=False)
         return score + first, information + second
 
     def curvature(self, full: np.ndarray, e: Counted, grid: Grid) -> np.ndarray:
@@ -257,7 +206,7 @@ class Asymptotic:
                         value = value - pull * second[k, m]
                     information[part, k, m] = information[part, m, k] = value.sum(axis=1)
         table = full.reshape(self.parts, self.items)
-        return np.asarray(information + self._prior_derivatives(table, newton=True)[1])
+        return np.asarray(information + self.priors.derivatives(table, newton=True)[1])
 
     def _second(self, curves: Curves, nodes: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
         """Second derivatives of P that are not zero, (J, Q) each."""
@@ -326,7 +275,7 @@ class Asymptotic:
         right, wrong = self.unpack(self.narrow(full)).right_wrong(grid.nodes)
         value = (e.right * np.log(np.maximum(right, 1e-300))).sum(axis=1)
         value += ((self.answered(e) - e.right) * np.log(np.maximum(wrong, 1e-300))).sum(axis=1)
-        return np.asarray(value + self._log_prior(full.reshape(self.parts, self.items)))
+        return np.asarray(value + self.priors.log_density(full.reshape(self.parts, self.items)))
 
     def _clipped(self, table: np.ndarray) -> np.ndarray:
         """Keep slopes and asymptotes in their ranges, (p, J)."""
@@ -349,46 +298,6 @@ class Asymptotic:
             fine &= (upper <= -LOW) & (upper >= -HIGH)
             u = _expit(upper)
         return np.asarray(fine & (u - g >= GAP))
-
-    def _log_prior(self, table: np.ndarray) -> np.ndarray:
-        """Log prior of each item, (J,)."""
-        total = np.zeros(self.items)
-        if self.weak_curve:
-            a, d = table[:2]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                if self.slope == "free":
-                    total -= 0.5 * (np.log(a) / LOG_A_SD) ** 2
-                total -= 0.5 * (d / a / B_SD) ** 2
-            total = np.where(a > 0, total, -np.inf)
-        if self.weak_asymptotes:
-            for row, centre in zip(table[2:], self._centres(), strict=True):
-                total = total - 0.5 * ((row - centre) / LOGIT_SD) ** 2
-        return total
-
-    def _centres(self) -> list[np.ndarray]:
-        return [*([self.centre] if self.lower else []), *([-self.centre] if self.upper else [])]
-
-    def _prior_derivatives(self, table: np.ndarray, *, newton: bool) -> tuple[np.ndarray, np.ndarray]:
-        """First derivatives of the log prior (p, J), and minus the second (J, p, p), exact or by Gauss and Newton."""
-        first = np.zeros_like(table)
-        second = np.zeros((self.items, self.parts, self.parts))
-        if self.weak_curve:
-            a, d = table[:2]
-            if self.slope == "free":
-                log_a = np.log(a)
-                first[0] -= log_a / (LOG_A_SD**2 * a)
-                second[:, 0, 0] += (1 - log_a if newton else 1.0) / (LOG_A_SD**2 * a**2)
-            first[0] += d**2 / (B_SD**2 * a**3)
-            first[1] -= d / (B_SD**2 * a**2)
-            second[:, 0, 0] += (3 if newton else 1) * d**2 / (B_SD**2 * a**4)
-            second[:, 0, 1] -= (2 if newton else 1) * d / (B_SD**2 * a**3)
-            second[:, 1, 0] = second[:, 0, 1]
-            second[:, 1, 1] += 1 / (B_SD**2 * a**2)
-        if self.weak_asymptotes:
-            for k, centre in enumerate(self._centres(), start=2):
-                first[k] -= (table[k] - centre) / LOGIT_SD**2
-                second[:, k, k] += 1 / LOGIT_SD**2
-        return first, second
 
 
 def _logit(p: np.ndarray) -> np.ndarray:

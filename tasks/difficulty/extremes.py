@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradatim.tasks.difficulty.asymptotes import posteriors
 from gradatim.tasks.difficulty.curves import Curves
+from gradatim.tasks.difficulty.e_step import posteriors
 from gradatim.tasks.difficulty.marginal import Grid, Patterns, blocks, probabilities, unique_rows
 
 

@@ -10,8 +10,9 @@ import numpy as np
 from gradatim.tasks.core.reduce import one_thread
 from gradatim.tasks.difficulty import information, observed
 from gradatim.tasks.difficulty.abilities import modes
-from gradatim.tasks.difficulty.asymptotes import MOST_INTERCEPT, Asymptotic, expectation, posteriors
+from gradatim.tasks.difficulty.asymptotes import MOST_INTERCEPT, Asymptotic
 from gradatim.tasks.difficulty.curves import Curves, total_information
+from gradatim.tasks.difficulty.e_step import expectation, posteriors
 from gradatim.tasks.difficulty.extremes import placed
 from gradatim.tasks.difficulty.item_fit import FitTest, fit_test, mean_squares
 from gradatim.tasks.difficulty.marginal import BOUND, Grid, Maximum, Objective, Patterns, group_patterns, maximise

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradatim.tasks.difficulty.asymptotes import expectation, posteriors
 from gradatim.tasks.difficulty.curves import Curves
+from gradatim.tasks.difficulty.e_step import expectation, posteriors
 from gradatim.tasks.difficulty.marginal import Grid, Patterns
 
 MOST = 20_000_000

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradatim.tasks.difficulty.asymptotes import HIGH, LOW, Asymptotic, Counted, posteriors
+from gradatim.tasks.difficulty.asymptotes import HIGH, LOW, Asymptotic
+from gradatim.tasks.difficulty.e_step import Counted, posteriors
 from gradatim.tasks.difficulty.marginal import BOUND, Grid, Maximum
 
 EXACT_OPERATIONS = 2e10  # about two seconds on two cores

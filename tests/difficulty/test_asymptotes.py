@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.difficulty import curves, observed
 from gradatim.tasks.difficulty.abilities import modes
-from gradatim.tasks.difficulty.asymptotes import Asymptotic, counted
+from gradatim.tasks.difficulty.asymptotes import Asymptotic
 from gradatim.tasks.difficulty.curves import Curves
+from gradatim.tasks.difficulty.e_step import counted
 from gradatim.tasks.difficulty.fit import IRTFit, fit_irt
 from gradatim.tasks.difficulty.marginal import Grid, group_patterns, maximise
 
