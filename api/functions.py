@@ -393,6 +393,22 @@ def agreement(*difficulties: Difficulty | Table) -> Agreement:
     return run(as_difficulties(difficulties))
 
 
+def linked(new: Difficulty, old: Difficulty, *, method: Any = "mean_sigma", **settings: Any) -> Difficulty:
+    """Put an IRT difficulty on the scale of an earlier one through the examples that both know.
+
+    Parameters
+    ----------
+    new, old : Difficulty
+    method : str
+        mean_sigma, mean_mean, stocking_lord or haebara.
+    **settings
+        See `gradatim.tasks.difficulty.linking.linked`.
+    """
+    from gradatim.tasks.difficulty.linking import linked as run
+
+    return run(new, old, method, **settings)
+
+
 def compare(arms: Mapping[str, Evaluation], baseline: str | None = None, *, seed: int = 0) -> Comparison:
     """Compare evaluations pair by pair on the examples that all of them answered."""
     from gradatim.tasks.evaluation.compare import compare as run

@@ -63,7 +63,12 @@ def as_features(found: Any, examples: pl.DataFrame | None, name: str) -> pl.Data
     where = f"features {name}"
     if not isinstance(found, np.ndarray | list | tuple):
         return as_frame(found, where)
-    matrix = np.asarray(found, dtype=np.float32)
+    try:
+        matrix = np.asarray(found, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise UsageError(
+            "found no matrix of numbers", where=where, expected="rows of numbers, all of one length"
+        ) from None
     if matrix.ndim != 2:
         raise UsageError(f"found an array of {matrix.ndim} dimensions", where=where, expected="examples x dimensions")
     if examples is None or len(examples) != len(matrix):
