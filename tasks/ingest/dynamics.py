@@ -67,8 +67,10 @@ def read_dynamics(settings: Dynamics, base: str | Path = ".") -> pl.DataFrame:
             if len(batch.rows):
                 frames += [_frame(batch, shard, one) for one in _epochs(settings, batch, shard, maps)]
     if not frames:
-        why = f"{len(rejects):,} lines cannot be read, first: {rejects[0].reason}" if rejects else ""
-        raise DataRefused("there is no row in the whole source", where=settings.source, remedy=why)
+        why = f": {_unread(rejects)}" if rejects else ""
+        raise DataRefused(
+            f"there is no row in the whole source{why}", where=settings.source, expected="a row an example and epoch"
+        )
     table = _placed(pl.concat(frames), settings)
     _warn(table, rejects)
     return table.select(list(polars_schema("dynamics"))).sort("run_id", "position")
@@ -204,4 +206,9 @@ def _warn(table: pl.DataFrame, rejects: list[Reject]) -> None:
             stacklevel=3,
         )
     if rejects:
-        warnings.warn(f"{len(rejects):,} lines cannot be read, first: {rejects[0].reason}", stacklevel=3)
+        warnings.warn(f"left out: {_unread(rejects)}", stacklevel=3)
+
+
+def _unread(rejects: list[Reject]) -> str:
+    lines = "1 line" if len(rejects) == 1 else f"{len(rejects):,} lines"
+    return f"{lines} cannot be read, first row {rejects[0].row}: {rejects[0].reason}"

@@ -18,7 +18,7 @@ from gradatim.tasks.ingest.dynamics_figures import (
     from_probabilities,
     sums,
 )
-from gradatim.tasks.ingest.reading import Batch
+from gradatim.tasks.ingest.reading import Batch, shorten
 from gradatim.tasks.ingest.sources import Shard
 
 BOUNDS = {
@@ -30,6 +30,9 @@ BOUNDS = {
 }
 TOLERANCE = 1e-5
 """How far beyond its bounds a number may stray, as float32 does; it is then moved to the bound."""
+
+_NUMBER = r"(?:null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+_LIST = rf"^\[\s*(?:{_NUMBER}(?:\s*,\s*{_NUMBER})*)?\s*\]$"
 
 
 class Columns:
@@ -60,10 +63,12 @@ class Columns:
         return self.table[name]
 
     def text(self, name: str, key: str) -> pl.Series:
-        """Return a column of names; none may be null."""
+        """Return a column of names; none may be null or blank."""
         found = pl.Series(pl.from_arrow(text(self.column(name, key)))).cast(pl.String)
-        if found.null_count():
-            raise self.refused(found.is_null().to_numpy(), f"the column {name!r} is null", f"the {key} of each row")
+        blank = found.str.strip_chars().fill_null("") == ""
+        if blank.any():
+            what = "null" if found.null_count() else "empty"
+            raise self.refused(blank.to_numpy(), f"the column {name!r} is {what}", f"the {key} of each row")
         return found
 
     def numbers(self, name: str, key: str) -> NDArray[np.float64]:
@@ -86,11 +91,12 @@ class Columns:
         return found.cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
     def whole(self, name: str, key: str) -> NDArray[np.int64]:
-        """Return a column of whole numbers from 0; none may be null."""
+        """Return a column of whole numbers from 0, as many as the table's column holds; none may be null."""
         found = self.numbers(name, key)
-        wrong = ~(np.isfinite(found) & (found >= 0) & (found == np.floor(found)) & (found < 2.0**53))
+        most = 2**31 - 1 if key == "epoch" else 2**53
+        wrong = ~(np.isfinite(found) & (found >= 0) & (found == np.floor(found)) & (found <= most))
         if wrong.any():
-            raise self.refused(wrong, f"the {key} is {_told(found, wrong)}", "a whole number from 0")
+            raise self.refused(wrong, f"the {key} is {_told(found, wrong)}", f"a whole number from 0 to {most:,}")
         return found.astype(np.int64)
 
     def figure(self, name: str, key: str) -> NDArray[np.float64]:
@@ -108,7 +114,7 @@ class Columns:
             wrong |= np.isfinite(found) & (found != 0) & (found != 1)
         if wrong.any():
             expected = "0 or 1, true or false" if key == "correct" else f"from {low:g} to {high:.6g}"
-            raise self.refused(wrong, f"the {key} is {_told(found, wrong)}", expected)
+            raise self.refused(wrong, f"{key} is {_told(found, wrong)}", expected)
         return np.clip(found, low, high)
 
     def derived(self) -> Figures | None:
@@ -132,7 +138,8 @@ class Columns:
         wrong = ~absent & ~((gold >= 0) & (gold == np.floor(gold)) & (gold < lengths))
         if wrong.any():
             at = int(np.argmax(wrong))
-            what = f"the right class is {_told(gold, wrong)} of {lengths[at]} classes"
+            told = _told(gold, wrong)
+            what = f"the right class is {told}" + ("" if told == "missing" else f" of {lengths[at]} classes")
             raise self.refused(wrong, what, "a whole number from 0, below the number of classes")
         classes = np.where(absent, 0, gold).astype(np.int64)
         if key == "logits":
@@ -151,10 +158,7 @@ class Columns:
         """Return a column of lists end to end, each row's length, and which rows have no list."""
         found = pl.Series(pl.from_arrow(self.column(name, key)))
         if found.dtype == pl.String:  # CSV
-            try:
-                found = found.str.json_decode(pl.List(pl.Float64))
-            except pl.exceptions.PolarsError:
-                found = pl.Series([], dtype=pl.Null)
+            found = self.parsed(found, name)
         if isinstance(found.dtype, pl.Array):
             found = found.arr.to_list()
         inner = found.dtype.inner if isinstance(found.dtype, pl.List) else None
@@ -168,6 +172,24 @@ class Columns:
         lengths = found.list.len().fill_null(0).to_numpy().astype(np.int64)
         flat = found.filter(~found.is_null() & (found.list.len() > 0)).list.explode()
         return flat.cast(pl.Float64).fill_null(float("nan")).to_numpy(), lengths, absent
+
+    def parsed(self, cells: pl.Series, name: str) -> pl.Series:
+        """Read texts such as ``[1.5, -0.2]`` as lists; what is not finite, as Python writes it, becomes null."""
+        plain = cells.str.replace_all(r"(?i)-?\b(?:nan|inf(?:inity)?)\b", "null").str.strip_chars()
+        plain = plain.to_frame("cell").select(pl.when(pl.col("cell") != "").then(pl.col("cell"))).to_series()
+        wrong = plain.is_not_null() & ~plain.str.contains(_LIST)
+        if wrong.any():
+            at = wrong.to_numpy()
+            what = f"the column {name!r} holds {shorten(repr(cells.filter(wrong)[0]))}"
+            raise self.refused(at, what, "a list of numbers, such as [1.5, -0.2], one a class")
+        try:
+            return plain.str.json_decode(pl.List(pl.Float64))
+        except pl.exceptions.ComputeError as error:  # a number beyond float64
+            raise UsageError(
+                f"the column {name!r} holds no lists of numbers: {str(error).splitlines()[0]}",
+                where=f"dynamics: {self.shard.uri}",
+                expected="a list of numbers in each row, one a class",
+            ) from None
 
 
 def _told(found: NDArray[np.float64], wrong: NDArray[np.bool_]) -> str:

@@ -210,8 +210,9 @@ def _float32(numbers: NDArray[np.generic]) -> NDArray[np.float32]:
 
 def _finite(part: Part, shard: Shard) -> None:
     ids, matrix, rows = part
-    if ids.null_count():
-        row = rows[int(ids.is_null().arg_max() or 0)]
+    blank = ids.str.strip_chars().fill_null("") == ""
+    if blank.any():
+        row = rows[int(blank.arg_max() or 0)]
         raise DataRefused("the row has no id", where=f"{shard.uri}: row {row}", expected="an id for each vector")
     good = np.isfinite(matrix).all(axis=1)
     if not good.all():

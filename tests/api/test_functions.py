@@ -227,3 +227,10 @@ def test_every_public_name_is_there_and_nothing_else_answers() -> None:
     assert set(gd.__all__) <= set(dir(gd))
     with pytest.raises(AttributeError, match="nothing_of_ours"):
         _ = gd.nothing_of_ours
+
+
+@pytest.mark.parametrize("vectors", [[["a", "b"]] * 3, [[1.0, 2.0], [1.0], [2.0]]])
+def test_vectors_that_are_no_matrix_of_numbers_are_refused(vectors: list[list[object]]) -> None:
+    examples = pl.DataFrame({"example_id": ["a", "b", "c"]})
+    with pytest.raises(UsageError, match="found no matrix of numbers"):
+        gd.difficulty("knn", examples=examples, features={"text": vectors}, column="level")

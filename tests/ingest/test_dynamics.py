@@ -259,7 +259,7 @@ def test_figures_that_are_not_finite_become_null_and_are_counted(tmp_path: Path)
 def test_lines_that_are_no_json_are_counted(tmp_path: Path) -> None:
     path = _write(tmp_path, FIGURES, "jsonl")
     path.write_text(path.read_text() + '{"example_id": "c", "epoch": 0, "loss": NaN}\n')
-    with pytest.warns(UserWarning, match="1 lines cannot be read"):
+    with pytest.warns(UserWarning, match="left out: 1 line cannot be read, first row 4"):
         table = read_dynamics(Dynamics.model_validate({"from": str(path)}))
     assert len(table) == 4
 
@@ -274,6 +274,8 @@ def test_lines_that_are_no_json_are_counted(tmp_path: Path) -> None:
         (LOGITS, {"example": "name", "epoch": "step", "logits": "z"}, UsageError, "need the right class"),
         (LOGITS, {**ASKED, "probabilities": "z"}, UsageError, "both logits and probabilities"),
         (LOGITS.with_columns(z="label"), ASKED, UsageError, "no lists of numbers"),
+        (LOGITS.with_columns(step=pl.Series([0, 2**31, 0, 0])), ASKED, DataRefused, "epoch is 2.14748e+09"),
+        (LOGITS.with_columns(name=pl.Series(["a", " ", "b", "c"])), ASKED, DataRefused, "is empty"),
         (LOGITS.with_columns(label=pl.Series([1, 3, 0, 0])), ASKED, DataRefused, "right class is 3 of 3"),
         (LOGITS.with_columns(label=pl.Series([1, None, 0, 0])), ASKED, DataRefused, "row 1"),
         (LOGITS.with_columns(step=pl.Series([0, -1, 0, 0])), ASKED, DataRefused, "epoch is -1"),
@@ -323,3 +325,27 @@ def test_logits_of_a_hundred_thousand_rows_are_read_at_once(tmp_path: Path) -> N
     table = _read(_write(tmp_path, frame), logits="z", gold="y").sort(pl.col("example_id").cast(pl.Int64))
     p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
     assert table["gold_probability"].to_numpy() == pytest.approx(p[np.arange(100_000), gold], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("1.0 2.0", "row 1: the column 'z' holds '1.0 2.0'"),
+        ("[1.0, x]", "holds '[1.0, x]'"),
+        ("[1e999, 0]", "no lists"),
+    ],
+)
+def test_a_text_that_is_no_list_is_named_with_its_row(cell: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text(f'name,step,z,label\na,0,"[0.5, 1e-3]",1\nb,0,"{cell}",1\n')
+    with pytest.raises((DataRefused, UsageError)) as caught:
+        _read(path, **ASKED)
+    assert said in str(caught.value)
+
+
+def test_logits_that_python_wrote_as_nan_or_infinity_leave_their_row_without_figures(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text('name,step,z,label\na,0,"[0, 0]",1\nb,0,"[NaN, 1.0]",1\nc,0,"[1.0, -Infinity]",0\nd,0,,0\n')
+    with pytest.warns(UserWarning, match="3 of 4 rows have figures that are missing or not finite"):
+        table = read_dynamics(Dynamics.model_validate({"from": str(path), **ASKED}))
+    assert table["gold_probability"].to_list() == [0.5, None, None, None]

@@ -213,3 +213,10 @@ def test_a_broken_csv_row_is_refused_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(DataRefused) as caught:
         _read(tmp_path, "a.csv", columns="x")
     assert caught.value.where == "a.csv: row 1"
+
+
+def test_a_vector_whose_id_is_blank_is_refused_with_its_row(tmp_path: Path) -> None:
+    LISTS.with_columns(example_id=pl.Series(["a", " ", "b", "c"])).write_parquet(tmp_path / "v.parquet")
+    with pytest.raises(DataRefused, match="the row has no id") as caught:
+        _read(tmp_path, "v.parquet")
+    assert "row 1" in str(caught.value)
