@@ -176,7 +176,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: KnnConfig, seed: int = 0) ->
         reliability=choice.reliability if predicted else None,  # it is that of predictions
         warnings=warnings,
         intervals=frame.select("example_id", "low", "high") if choice.heldout else None,
-        excluded=_without(tables, frame, vectors, zero, features),
+        excluded=_without(tables, frame, vectors, labels, zero, features),
         notes=notes,
         source=SOURCE,
         statistics=_statistics(choice, config),
@@ -225,10 +225,16 @@ def _rows(made: Made, names: pl.Series, learned: pl.Series, choice: Choice, labe
 
 
 def _without(
-    tables: Mapping[str, pl.DataFrame], frame: pl.DataFrame, vectors: Vectors, zero: NDArray[np.bool_], features: str
+    tables: Mapping[str, pl.DataFrame],
+    frame: pl.DataFrame,
+    vectors: Vectors,
+    labels: Labels,
+    zero: NDArray[np.bool_],
+    features: str,
 ) -> pl.DataFrame:
     """List the examples that got no difficulty, with the reason."""
-    gone = left_out(tables, frame, [vectors.ids, vectors.lacking], f"no vector in features {features}")
+    known = [vectors.ids, vectors.lacking, labels.table["example_id"]]
+    gone = left_out(tables, frame, known, f"no vector in features {features}")
     flat = pl.col("example_id").is_in(vectors.ids.filter(pl.Series(zero)).implode())
     zeros = pl.lit(f"a vector of zeros in features {features}")
     return gone.with_columns(reason=pl.when(flat).then(zeros).otherwise(pl.col("reason")))

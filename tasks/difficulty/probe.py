@@ -165,7 +165,8 @@ def run(tables: Mapping[str, pl.DataFrame], config: ProbeConfig, seed: int = 0) 
     error = math.sqrt(mean_square(tested - exact))
     half, coverage = (math.nan, math.nan) if binary else conformal(np.abs(tested - exact))
     frame = _rows(labels, vectors.ids.gather(wanted), value, None if binary else error, half, config.keep_labelled)
-    known = [part for vectors in found.values() for part in (vectors.ids, vectors.lacking)]
+    known = [labels.table["example_id"]]
+    known += [part for other in found.values() for part in (other.ids, other.lacking)]
     metric = "AUC" if binary else "rank correlation"
     notes: dict[str, Cell] = {
         "labelled with all vectors": len(ids),

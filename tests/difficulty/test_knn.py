@@ -237,6 +237,7 @@ def test_duplicates_zeros_and_missing_vectors_are_answered() -> None:
         "e00029": "no vector in features x",
     }  # fmt: skip
     assert d.notes["labelled with a vector"] == 19
+    assert "e00000" in _run(tables, k=4, keep_labelled=False).excluded["example_id"]
 
 
 def test_what_lies_far_from_all_labels_is_flagged() -> None:
