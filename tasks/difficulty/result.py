@@ -85,11 +85,10 @@ class Difficulty:
 
     def _support(self) -> str:
         bins = _plural(self.bins, "bin")
-        if "respondents" not in self.notes:
-            return f"{_plural(len(self.table), 'example')}: {bins}"
-        who = _plural(int(self.notes["respondents"] or 0), "respondent")
+        asked = "respondents" in self.notes
+        who = _plural(int(self.notes["respondents"] or 0), "respondent") if asked else _plural(len(self.table), "example")
         if self.reliability is None:
-            return f"{who}, reliability unknown: {bins}"
+            return f"{who}{', reliability unknown' if asked else ''}: {bins}"
         could = supported_bins(self.reliability)
         cut = "" if could == self.bins else f", cut into {self.bins}"
         return f"{who}, reliability {number(self.reliability, 2)}: supports {_plural(could, 'bin')}{cut}"
