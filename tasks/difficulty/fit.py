@@ -16,6 +16,7 @@ from gradatim.tasks.difficulty.e_step import expectation, posteriors
 from gradatim.tasks.difficulty.extremes import placed
 from gradatim.tasks.difficulty.item_fit import FitTest, fit_test, mean_squares
 from gradatim.tasks.difficulty.marginal import BOUND, Grid, Maximum, Objective, Patterns, group_patterns, maximise
+from gradatim.tasks.difficulty.overall_fit import OverallFit, m2
 from gradatim.tasks.difficulty.specify import Model, check, specify, start_curves
 
 MAX_NODES = 3841
@@ -161,6 +162,22 @@ class IRTFit:
         nothing, df = np.full((2, len(self.a)), np.nan), np.zeros(len(self.a), dtype=np.int64)
         nothing[0, inner], nothing[1, inner], df[inner] = found.statistic, found.p, found.df
         return FitTest(found.method, nothing[0], df, nothing[1])
+
+    def overall_fit(self, matrix: np.ndarray) -> OverallFit:
+        """Test the whole model on the (n, J) matrix that was fitted, by M2. See `overall_fit.m2`."""
+        inner = np.flatnonzero(self.extreme == 0)
+        data = group_patterns(np.asarray(matrix, dtype=np.float64)[:, inner])
+        estimated = self.slope in ("free", "common")
+        kind = "given" if not estimated else "common" if self.model == "1pl" or self.slope == "common" else "free"
+        with one_thread():
+            return m2(
+                data,
+                self.curves.part(inner),
+                self.grid,
+                slope=kind,
+                lower=self.guessing == "free",
+                upper=self.model == "4pl",
+            )
 
 
 def fit_irt(
