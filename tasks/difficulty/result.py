@@ -86,7 +86,8 @@ class Difficulty:
     def _support(self) -> str:
         bins = _plural(self.bins, "bin")
         asked = "respondents" in self.notes
-        who = _plural(int(self.notes["respondents"] or 0), "respondent") if asked else _plural(len(self.table), "example")
+        number_of = int(self.notes["respondents"] or 0) if asked else len(self.table)
+        who = _plural(number_of, "respondent" if asked else "example")
         if self.reliability is None:
             return f"{who}{', reliability unknown' if asked else ''}: {bins}"
         could = supported_bins(self.reliability)
