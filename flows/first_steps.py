@@ -183,6 +183,16 @@ def _proved(dataset: Dataset) -> str:
     return "create-if-absent holds"
 
 
+def _needs(needs: Sequence[str]) -> str:
+    """Write columns by table, those that must be there alone: ``dynamics: epoch, loss``."""
+    tables: dict[str, list[str]] = {}
+    for need in needs:
+        if not need.endswith("?"):
+            table, column = need.split(".", 1)
+            tables.setdefault(table, []).append(column)
+    return "; ".join(f"{table}: {', '.join(columns)}" for table, columns in tables.items())
+
+
 def list_methods(area: str | None, file: str | None, responses: str | None) -> Summary:
     """List the methods of one area or of all; with a file those that it can use, recommended first."""
     if area is not None and area not in AREAS:
@@ -192,7 +202,7 @@ def list_methods(area: str | None, file: str | None, responses: str | None) -> S
         tables = tuple(
             SummaryTable(
                 one, ("method", "what it does", "needs", "maturity"),
-                tuple((p.name, p.summary, ", ".join(p.needs), p.maturity) for p in plugins(one).values()),
+                tuple((p.name, p.summary, _needs(p.needs), p.maturity) for p in plugins(one).values()),
             )
             for one in areas
         )  # fmt: skip
@@ -211,7 +221,7 @@ def list_methods(area: str | None, file: str | None, responses: str | None) -> S
         usable = [p for p in plugins(one).values() if _usable(p, inspection, responses is not None)]
         usable.sort(key=lambda p: (p.name not in recommended.get(one, ()), p.maturity != "stable", p.name))
         rows = tuple(
-            ("recommended" if p.name in recommended.get(one, ()) else "", p.name, p.summary, ", ".join(p.needs))
+            ("recommended" if p.name in recommended.get(one, ()) else "", p.name, p.summary, _needs(p.needs))
             for p in usable
         )
         tables.append(SummaryTable(one, ("", "method", "what it does", "needs"), rows))

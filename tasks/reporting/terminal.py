@@ -15,8 +15,8 @@ from gradatim.tasks.core import format as fmt
 from gradatim.tasks.reporting import cells
 
 NARROWEST, NAME = 40, 28
-ROWS = 20
-"""Most rows of a table that `details` prints."""
+ROWS, WHOLE = 20, 60
+"""Rows of a long table that `details` prints, and up to how many a table counts as short and is printed whole."""
 
 
 def render_terminal(
@@ -32,7 +32,7 @@ def render_terminal(
     color : bool
         Whether to use ANSI colours; what they say is also said in words or signs.
     details : bool
-        Whether to print tables (20 rows each), sources and next steps too. Private tables never stand here.
+        Whether to print tables (the first 20 rows of those with more than 60), sources and next steps too. Private tables never stand here.
     """
     width = max(NARROWEST, width)
     steps = [fmt.line(summary.step, NAME) for summary in summaries]
@@ -68,7 +68,8 @@ def render_terminal(
         if details:
             for table in summary.tables:
                 if not table.private:
-                    console.print(Padding(_table(cells.table(table, rows=ROWS, width=60)), (1, 0, 1, name + 3)))
+                    rows = WHOLE if len(table.rows) <= WHOLE else ROWS
+                    console.print(Padding(_table(cells.table(table, rows=rows, width=60)), (1, 0, 1, name + 3)))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + ("\n" if summaries else "")
 
 

@@ -230,6 +230,16 @@ def test_the_version_is_told(type_in: Callable[..., tuple[int, str, str]]) -> No
     assert (code, out.strip(), err) == (0, gradatim.__version__, "")
 
 
+def test_methods_are_listed_whole_with_the_columns_that_each_must_have(
+    type_in: Callable[..., tuple[int, str, str]],
+) -> None:
+    code, out, _ = type_in("methods", "difficulty")
+    assert code == 0
+    assert "unobserved_structures" in out
+    assert "gold_probability" in out
+    assert "rows." not in out
+
+
 def test_methods_for_a_file_come_recommended_first(type_in: Callable[..., tuple[int, str, str]]) -> None:
     write_jsonl(Path("items.jsonl"), items(0, 60))
     code, out, _ = type_in("methods", "--for", "items.jsonl", "--json")

@@ -71,3 +71,10 @@ def test_no_text_breaks_the_width_or_reaches_the_terminal_as_a_command(text: str
     shown.encode("utf-8")
     assert not any((ord(c) < 32 and c != "\n") or 0x7F <= ord(c) < 0xA0 for c in shown)
     assert all(cell_len(line) <= max(40, width) for line in shown.split("\n"))
+
+
+def test_a_table_of_some_dozen_rows_is_printed_whole() -> None:
+    table = SummaryTable("Methods", ("name",), tuple((f"id{i}x",) for i in range(37)))
+    shown = render_terminal([Summary("s", "h", tables=(table,))], details=True)
+    assert "id36x" in shown
+    assert "first" not in shown
