@@ -62,7 +62,15 @@ def as_features(found: Any, examples: pl.DataFrame | None, name: str) -> pl.Data
     """Take vectors as a table of example_id and embedding, or as a matrix whose rows are those of the examples."""
     where = f"features {name}"
     if not isinstance(found, np.ndarray | list | tuple):
-        return as_frame(found, where)
+        frame = as_frame(found, where)
+        for column in ("example_id", "embedding"):
+            if column not in frame.columns:
+                raise UsageError(
+                    f"there is no column {column!r}{nearest(column, frame.columns)}",
+                    where=where,
+                    expected="a table of example_id and embedding, or a matrix",
+                )
+        return frame
     try:
         matrix = np.asarray(found, dtype=np.float32)
     except (TypeError, ValueError):

@@ -121,7 +121,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: CombinedConfig, seed: int = 
         notes={
             "estimators": ", ".join(names),
             "weights": ", ".join(f"{name} {number(float(w), 3)}" for name, w in zip(names, weight, strict=True)),
-            "reliability is": "Cronbach's standardised alpha",
+            "reliability is": "Cronbach's standardised alpha" if (weight > 0).sum() > 1 else "unknown: one is left",
         },
         statistics=_statistics(agreed.pairs, names, weight, known, config),
         pictures={"agreement": Picture("How far the estimators agree.", agreed.plot)},

@@ -32,7 +32,8 @@ def render_terminal(
     color : bool
         Whether to use ANSI colours; what they say is also said in words or signs.
     details : bool
-        Whether to print tables (the first 20 rows of those with more than 60), sources and next steps too. Private tables never stand here.
+        Whether to print tables (the first 20 rows of those with more than 60), sources and next steps too. Private
+        tables never stand here.
     """
     width = max(NARROWEST, width)
     steps = [fmt.line(summary.step, NAME) for summary in summaries]

@@ -234,3 +234,5 @@ def test_vectors_that_are_no_matrix_of_numbers_are_refused(vectors: list[list[ob
     examples = pl.DataFrame({"example_id": ["a", "b", "c"]})
     with pytest.raises(UsageError, match="found no matrix of numbers"):
         gd.difficulty("knn", examples=examples, features={"text": vectors}, column="level")
+    with pytest.raises(UsageError, match="there is no column 'embedding'"):
+        gd.difficulty("knn", features={"text": examples}, column="level")
