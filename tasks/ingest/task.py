@@ -369,9 +369,7 @@ def publish_table(
     """Read dynamics, options or vectors, join them to the examples, audit and publish them."""
     dataset = place.open()
     examples = dataset.version(f"examples@{examples_version}")
-    # a section's further files, such as the ids of a .npy, are part of its name
-    further = [section.ids] if isinstance(section, Features) and section.ids and section.ids.count(".") else []
-    files = [path for source in (section.source, *further) for path in source_files(source, place.base, None)]
+    files = files_behind(section, place.base)
     source = add_hashes(value_hash([path.name, file_hash(path)]) for path in files)
     asked = value_hash({**section.model_dump(mode="json", exclude={"source"}), "joined": checks.joined})
     made = fingerprint(table, REVISION, asked, [source, examples.content_hash])
@@ -398,6 +396,14 @@ def publish_table(
     summary = found.summary(table, checks.joined, [str(one.message) for one in said if one.category is UserWarning])
     keep_summary(dataset, made, summary)
     return StepResult(summary, {table: published.version})
+
+
+def files_behind(section: Dynamics | Options | Features, base: str | Path) -> list[Path]:
+    """Return the files whose content a table rests on: those of its source, and a file of ids beside a .npy."""
+    further = []
+    if isinstance(section, Features) and section.ids and (Path(base) / section.ids).is_file():
+        further = [section.ids]  # else the name of an array in an .npz
+    return [path for source in (section.source, *further) for path in source_files(source, base, None)]
 
 
 def _read_table(section: Dynamics | Options | Features, base: str) -> pl.DataFrame:

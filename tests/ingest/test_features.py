@@ -15,6 +15,7 @@ from gradatim.schemas.errors import DataRefused, GradatimError, UsageError
 from gradatim.schemas.recipe import Features
 from gradatim.tasks.core.embeddings import vectors_of
 from gradatim.tasks.ingest.features import read_features
+from gradatim.tasks.ingest.task import files_behind
 
 IDS = ["q3", "q1", "q2", "é"]
 MATRIX = np.array([[1, 2, 3], [0.5, -1, 0], [4, 5, 6], [7, 8, 9]], dtype=np.float32)
@@ -220,3 +221,13 @@ def test_a_vector_whose_id_is_blank_is_refused_with_its_row(tmp_path: Path) -> N
     with pytest.raises(DataRefused, match="the row has no id") as caught:
         _read(tmp_path, "v.parquet")
     assert "row 1" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["ids", "ids.txt"])
+def test_a_file_of_ids_is_a_source_whatever_its_ending(name: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "v.npy", MATRIX)
+    (tmp_path / name).write_text("\n".join(IDS), encoding="utf-8")
+    section = Features.model_validate({"from": "v.npy", "ids": name})
+    assert [path.name for path in files_behind(section, tmp_path)] == ["v.npy", name]
+    array = Features.model_validate({"from": "v.npy", "ids": "a.b"})  # an array's name
+    assert [path.name for path in files_behind(array, tmp_path)] == ["v.npy"]
