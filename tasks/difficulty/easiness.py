@@ -11,7 +11,7 @@ from gradatim.tasks.core.local_structures import LocalStructures
 from gradatim.tasks.core.pieces import pack, ranges
 from gradatim.tasks.difficulty.symbol_similarity import NOBODY, Similarity, blocks
 
-MOST = 200_000_000
+MOST = 50_000_000
 """Replacements beyond which the soft score is refused."""
 
 
