@@ -14,7 +14,7 @@ from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.summary import Cell, Fact, Summary, SummaryTable
 from gradatim.tasks.core.format import count, number
 from gradatim.tasks.core.frames import conform as conform
-from gradatim.tasks.core.ranks import distinct, percentile_and_bin
+from gradatim.tasks.core.ranks import distinct, percentile_and_bin, rounded
 from gradatim.tasks.difficulty.reliability import choose_bins, supported_bins
 
 SHOWN = 20  # ids and statistics listed in a summary
@@ -95,7 +95,12 @@ class Difficulty:
         return f"{who}, reliability {number(self.reliability, 2)}: supports {_plural(could, 'bin')}{cut}"
 
     def explain(self, example_id: str) -> str:
-        """Say in a few lines how hard an example is and why; raises `UsageError` for an unknown id."""
+        """Say in a few lines how hard an example is and why; raises `UsageError` for an unknown id.
+
+        Ids are text: a number is taken for the text that it reads as. Values that differ by less than 1e-9 are equally
+        hard, whatever their percentiles.
+        """
+        example_id = str(example_id)
         found = self.table.filter(pl.col("example_id") == example_id)
         if not len(found):
             reason = self.excluded.filter(pl.col("example_id") == example_id)["reason"]
@@ -105,10 +110,12 @@ class Difficulty:
             raise UsageError(f"there is no example {example_id!r}{nearest(example_id, ids)}", where="explain")
         row = found.row(0, named=True)
         error = "" if row["standard_error"] is None else f" ± {number(row['standard_error'], 2)}"
-        easier = round(row["percentile"] * len(self.table)) - 1
+        values, here = rounded(self.table["value"].to_numpy()), rounded(np.array([row["value"]]))[0]
+        easier, equal = int((values < here).sum()), int((values == here).sum()) - 1
+        alike = f", as hard as {_plural(equal, 'other')}" if equal else ""
         lines = [
             f"{example_id}: {number(row['value'])}{error} {row['scale']} ({self.title})",
-            f"  harder than {count(easier)} of {_plural(len(self.table), 'example')}, "
+            f"  harder than {count(easier)} of {_plural(len(self.table), 'example')}{alike}, "
             f"bin {row['bin']} of 0 to {self.bins - 1}, {_plural(row['n'], 'observation')}",
         ]
         if self.intervals is not None:

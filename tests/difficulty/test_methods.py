@@ -548,3 +548,14 @@ def test_a_million_lengths_are_ranked_in_seconds() -> None:
     )
     d = _run("length", {"examples": frame})
     assert len(d.table) == 1_000_000
+
+
+def test_an_explanation_tells_who_is_as_hard_and_takes_a_number_for_an_id() -> None:
+    examples = pl.DataFrame({"example_id": [1, 2, 3, 4], "level": [0.0, 1.0, 1.0, 2.0]})
+    plugin, config = resolve("difficulty", Step(method="column", settings={"column": "level"}))
+    found = plugin.run({"examples": examples}, config, 0)
+    assert "harder than 1 of 4 examples, as hard as 1 other, bin" in found.explain("2")
+    assert found.explain(3).startswith("3: 1 ")
+    assert "harder than 3 of 4 examples, bin" in found.explain("4")
+    with pytest.raises(UsageError, match="there is no example '7'"):
+        found.explain(7)
