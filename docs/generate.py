@@ -79,6 +79,8 @@ def kind(field: Mapping[str, Any]) -> str:
     if field.get("type") == "array":
         items = field.get("items", {})
         return f"list of {kind(items).replace('a [step]', '[steps]')}" if items else "list"
+    if isinstance(inner := field.get("additionalProperties"), dict) and "$ref" in inner:
+        return f"mapping of names to {kind(inner)}"
     names = {"string": "text", "integer": "whole number", "boolean": "true or false", "object": "mapping"}
     name = names.get(field.get("type", ""), field.get("type", "any value"))
     bounds = [f"{sign} {field[key]:g}" for key, sign in _BOUNDS.items() if key in field]
@@ -98,7 +100,8 @@ def recipe_keys() -> str:
     """Build the reference of every section of a recipe."""
     schema = Recipe.model_json_schema()
     parts = [f"### The whole\n\n{schema['description']}\n\n{keys(schema)}"]
-    order = ["Step", "Examples", "Responses", "Curriculum", "Train", "Optimizer", "Checkpoints", "Evaluate", "Checks"]
+    order = ["Step", "Examples", "Responses", "Dynamics", "Options", "Features"]
+    order += ["Curriculum", "Train", "Optimizer", "Checkpoints", "Evaluate", "Checks"]
     for name in sorted(schema["$defs"], key=order.index):
         section = schema["$defs"][name]
         text = section["description"].replace("``", "`")
