@@ -155,7 +155,9 @@ def run(tables: Mapping[str, pl.DataFrame], config: IRTConfig, seed: int = 0) ->
     parts = find_parts(responses.cells)
     made, excluded, warnings = _calibrate(tables, responses, parts, config)
     found, how, grown = reliability(made[0], seed, config.splits)
-    return _assemble(tables, config, seed, made, excluded, warnings, (found, how, grown))
+    trust = found, how, grown
+    lacking = responses.missing > 0
+    return _assemble(tables, config, seed, made, excluded, warnings, trust, rows_without_score=lacking)
 
 
 def _calibrate(
@@ -210,6 +212,8 @@ def _assemble(
     excluded: pl.DataFrame | None,
     warnings: list[str],
     trust: tuple[float | None, str, pl.DataFrame | None],
+    *,
+    rows_without_score: bool,
 ) -> Difficulty:
     """Lay the calibrations (several where parts have scales of their own) out as one result."""
     name = method_name(
@@ -226,7 +230,9 @@ def _assemble(
         warnings = warnings + [w for w in warnings_of(one) if w not in warnings]
     items = item_parameters(made, name)
     people = respondent_table(made, tables.get("respondents"))
-    without_value = unanswered(tables, ids if excluded is None else [*ids, *excluded["example_id"]])
+    # where every row has a score, nobody needs to look for examples without one among millions of rows
+    asked = tables if rows_without_score else {key: table for key, table in tables.items() if key != "responses"}
+    without_value = unanswered(asked, ids if excluded is None else [*ids, *excluded["example_id"]])
     found = build(
         method=name,
         title=f"irt {config.model}" + (" with slope 1" if config.slope == "fixed" else ""),
@@ -328,4 +334,4 @@ def _leave_out(
     share = 1 - len(rows) / len(all_)
     stepped = None if reliable is None else spearman_brown(reliable, share)
     trust = stepped, "that of all respondents, stepped down", None
-    return _assemble(rest, config, seed, [one], None, [], trust)
+    return _assemble(rest, config, seed, [one], None, [], trust, rows_without_score=True)

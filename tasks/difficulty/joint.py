@@ -650,7 +650,7 @@ def place_extremes(
 
 
 def locations_given(
-    cells: Cells, abilities: np.ndarray, fit: JointFit, items: np.ndarray | None = None, *, sweeps: int = 8
+    cells: Cells, abilities: np.ndarray, fit: JointFit, items: np.ndarray | None = None, *, sweeps: int = 3
 ) -> np.ndarray:
     """Estimate locations anew from some cells, with abilities and asymptotes held: (J,).
 
