@@ -93,6 +93,13 @@ def run(tables: Mapping[str, pl.DataFrame], config: AumConfig, seed: int = 0) ->
     real = (~fake).astype(np.float64)
     runs = cells.total(real)
     keep = runs > 0
+    if not keep.any():
+        raise DataRefused(
+            "every example is a threshold sample",
+            where=f"{where}: threshold",
+            expected="about one in C + 1, with C classes",
+            remedy="mark the examples that gradatim.tasks.difficulty.aum.threshold_samples chose",
+        )
     with np.errstate(invalid="ignore", divide="ignore"):
         area = cells.total(real * cells.mean) / runs
         lead = cells.total(real * (cells.mean - cuts[cells.run])) / runs

@@ -41,7 +41,8 @@ _BITS = 62  # epochs in one column of marks
 class Measure:
     """A number of each row: `columns` of the table that `value` is made of, and the bounds that it must keep.
 
-    Without bounds, values beyond `LARGEST` are left out like those that are not finite.
+    Values beyond `LARGEST`, where there is no upper bound, are left out like those that are not finite. A `truth` is 0
+    or 1.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Measure:
     value: pl.Expr
     low: float | None = None
     high: float | None = None
+    truth: bool = False
 
     @property
     def bits(self) -> int:
@@ -62,7 +64,7 @@ def column(name: str, low: float | None = None, high: float | None = None) -> Me
 
 
 GOLD = column("gold_probability", 0.0, 1.0)
-CORRECT = column("correct", 0.0, 1.0)
+CORRECT = Measure("correct", ("correct",), pl.col("correct").cast(pl.Float64), 0.0, 1.0, truth=True)
 RIGHT = pl.when(pl.col("correct").cast(pl.Float64).is_finite()).then(pl.col("correct").cast(pl.Float64) > 0.5)
 """Whether a row was right, null where that is unknown."""
 ERROR = column("error_norm", 0.0, 2.0**0.5)
@@ -190,8 +192,12 @@ def reduce(
     value = measure.value
     usable = value.is_finite() & (value.abs() <= LARGEST)
     strays = pl.lit(False)
-    if measure.low is not None and measure.high is not None:
-        inside = value.is_between(measure.low - TOLERANCE, measure.high + TOLERANCE)
+    if measure.low is not None:
+        inside = value >= measure.low - TOLERANCE
+        if measure.high is not None:
+            inside = inside & (value <= measure.high + TOLERANCE)
+        if measure.truth:
+            inside = value.is_in([0.0, 1.0])
         strays = value.is_finite() & ~inside
         value, usable = value.clip(measure.low, measure.high), usable & inside
     usable = usable.fill_null(False)
@@ -266,12 +272,15 @@ def _bits(truth: pl.Expr, part: int) -> pl.Expr:
 def _judge(found: pl.DataFrame, measure: Measure, where: str) -> None:
     strays = found.filter(pl.col("strays") > 0)
     if len(strays):
+        n = int(strays["strays"].sum())
+        bounds = f"from {measure.low:g}" + ("" if measure.high is None else f" to {measure.high:.6g}")
         raise DataRefused(
-            f"{strays['strays'].sum():,} rows have a {measure.name} out of bounds, first those of the example "
+            f"{measure.name} is out of bounds in {n:,} row{'s' if n > 1 else ''}, first of the example "
             f"{strays['example_id'][0]!r}",
             where=where,
-            expected=f"{measure.low:g} to {measure.high:.6g}",
-            remedy="name the right column in the section dynamics (are these logits?)",
+            expected="0 or 1, true or false" if measure.truth else bounds,
+            remedy="name the right column in the section dynamics"
+            + (" (are these logits?)" if measure.name == "gold_probability" else ""),
         )
     if not int(found["n"].sum()):
         raise DataRefused(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.tasks.core.registry import Config
@@ -17,10 +17,18 @@ from gradatim.tasks.core.registry import Config
 Whole = NDArray[np.int64]
 
 
+def _listed(found: Any) -> Any:
+    return (found,) if isinstance(found, str) else found
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+"""Names; one may stand by itself."""
+
+
 class DynamicsConfig(Config):
     """Settings of every measure of training dynamics."""
 
-    runs: tuple[str, ...] = Field((), description="training runs that count, by run_id; all of them by default")
+    runs: Names = Field((), description="training runs that count, by run_id; all of them by default")
     first_epoch: int | None = Field(None, description="first epoch that counts, to leave a burn-in out")
     last_epoch: int | None = Field(None, description="last epoch that counts")
     bins: int | None = Field(None, ge=1, le=1000, description="as many as the reliability supports, at most 10")
@@ -173,13 +181,23 @@ def _judge(seen: pl.DataFrame, where: str) -> None:
                 expected=f"the {what} of each row",
                 remedy="name it, or leave these rows out",
             )
-    broken = seen.filter(pl.col("epoch") != pl.col("epoch").floor())["epoch"]
+    check_whole(seen["epoch"], "epoch", where)
+
+
+def check_whole(found: pl.Series, name: str, where: str) -> None:
+    """Raise `DataRefused` if a number is not whole, or beyond the 2^53 up to which float64 tells them apart."""
+    if not found.dtype.is_numeric():
+        return
+    numbers = found.cast(pl.Float64).fill_nan(None)
+    broken = numbers.filter((numbers != numbers.floor()) | (numbers.abs() > 2.0**53))
     if len(broken):
         raise DataRefused(
-            f"the epoch {broken[0]:g} is no whole number",
+            f"the {name} {broken[0]:g} is no whole number" + (" that a table holds" if broken[0] % 1 == 0 else ""),
             where=where,
-            expected="the number of the pass over the training set",
-            remedy="round down to whole epochs; where an example comes within an epoch is told by position",
+            expected="the number of the pass over the training set" if name == "epoch" else "the place in training",
+            remedy="round down to whole epochs; where an example comes within an epoch is told by position"
+            if name == "epoch"
+            else "number the rows in the order of training",
         )
 
 

@@ -17,6 +17,7 @@ GRADIENT = Measure(
     "gradient norm",
     ("error_norm", "hidden_norm"),
     pl.col("error_norm").cast(pl.Float64) * pl.col("hidden_norm").cast(pl.Float64),
+    low=0.0,
 )
 
 

@@ -16,7 +16,7 @@ from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.reduce import group_sums
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
-from gradatim.tasks.difficulty.dynamics_window import check_numbers
+from gradatim.tasks.difficulty.dynamics_window import Names, check_numbers, check_whole
 from gradatim.tasks.difficulty.result import Difficulty, Picture, build, method_name, no_rows_excluded
 
 SOURCE = (
@@ -38,7 +38,7 @@ class MomentumConfig(Config):
     low: float = Field(0.5, ge=0, allow_inf_nan=False, description="ratio below which an example is dropped")
     high: float = Field(2.0, gt=0, allow_inf_nan=False, description="ratio above which it is postponed")
     round: int | None = Field(None, description="epoch for which to decide; by default the last one")
-    runs: tuple[str, ...] = Field((), description="training runs that count, by run_id; all of them by default")
+    runs: Names = Field((), description="training runs that count, by run_id; all of them by default")
     bins: int | None = Field(None, ge=1, le=1000, description="as many as there are different values, at most 10")
 
     @model_validator(mode="after")
@@ -201,11 +201,14 @@ def _read(dynamics: Any, config: MomentumConfig) -> tuple[pl.DataFrame, dict[str
     check_numbers(lazy, ("epoch", "position", "loss"), where)
     frame = lazy.select(
         pl.col("run_id").cast(pl.String) if "run_id" in have else pl.lit("").alias("run_id"),
-        pl.col("position").cast(pl.Int64) if "position" in have else pl.lit(0, pl.Int64).alias("position"),
+        pl.col("position") if "position" in have else pl.lit(0, pl.Int64).alias("position"),
         pl.col("example_id").cast(pl.String),
-        pl.col("epoch").cast(pl.Int64),
+        pl.col("epoch"),
         pl.col("loss").cast(pl.Float64),
     ).collect()
+    for column in ("epoch", "position"):
+        check_whole(frame[column], column, where)
+        frame = frame.with_columns(pl.col(column).cast(pl.Int64))
     runs = frame["run_id"].drop_nulls().unique().sort().to_list()
     if lacking := [name for name in config.runs if name not in runs]:
         raise UsageError(

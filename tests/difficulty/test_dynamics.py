@@ -811,3 +811,36 @@ def test_thresholds_that_doubt_most_labels_are_doubted_themselves() -> None:
     found = gd.difficulty("aum", dynamics=dynamics, examples=examples, threshold="fake")
     assert any("more than half of the labels are doubted" in warning for warning in found.warnings)
     assert found.notes["threshold samples"] == 1
+
+
+@pytest.mark.parametrize("method", ["confidence", "momentum"])
+def test_epochs_that_no_table_holds_are_refused(method: str) -> None:
+    for epoch in (pl.lit(2**63, pl.UInt64), pl.lit(0.5)):
+        with pytest.raises(DataRefused, match=r"the epoch .* is no whole number"):
+            gd.difficulty(method, dynamics=_few().with_columns(epoch=epoch))
+
+
+@pytest.mark.parametrize("method", ["correctness", "forgetting"])
+def test_half_right_is_neither_right_nor_wrong(method: str) -> None:
+    with pytest.raises(DataRefused, match="correct is out of bounds in 1 row, first of the example 'a'") as error:
+        gd.difficulty(method, dynamics=_few().with_columns(correct=pl.Series([0.5, 1, 0, 1])))
+    assert "0 or 1" in str(error.value)
+
+
+def test_a_norm_below_nought_is_refused() -> None:
+    with pytest.raises(DataRefused, match="gradient norm is out of bounds in 4 rows"):
+        gd.difficulty("grand", dynamics=_few().with_columns(hidden_norm=pl.lit(-1.0)))
+
+
+@pytest.mark.parametrize("method", ["confidence", "momentum"])
+def test_one_run_may_be_named_by_itself(method: str) -> None:
+    two = pl.concat([_few(), _few().with_columns(run_id=pl.lit("other"))])
+    found = gd.difficulty(method, dynamics=two, runs="other")
+    assert found.notes["runs"] == 1
+    assert found.table["value"].equals(gd.difficulty(method, dynamics=_few()).table["value"])
+
+
+def test_where_all_are_threshold_samples_nothing_is_left_to_judge() -> None:
+    examples = pl.DataFrame({"example_id": ["a", "b"], "fake": [True, True]})
+    with pytest.raises(DataRefused, match="every example is a threshold sample"):
+        gd.difficulty("aum", dynamics=_few(), examples=examples, threshold="fake")
