@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -197,18 +198,25 @@ class Sparse:
         """Nothing is missing in a run of cells."""
         return cells
 
+    @cached_property
+    def _rows(self) -> Any:
+        from scipy.sparse import csr_array
+
+        return csr_array((self.score, self.who, self.pointer), shape=(len(self.counts), self.n))
+
+    @cached_property
+    def _columns(self) -> Any:
+        return self._rows.T
+
     def over_respondents(self, cells: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Sum each item's cells with weights (n, k): (B, k)."""
-        return np.asarray(self._laid(cells) @ np.ascontiguousarray(weights), dtype=np.float64)
+        self._rows.data = cells  # the pattern is checked once
+        return np.asarray(self._rows @ np.ascontiguousarray(weights), dtype=np.float64)
 
     def over_items(self, cells: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Sum each respondent's cells with weights (B,): (n,)."""
-        return np.asarray(self._laid(cells).T @ weights, dtype=np.float64)
-
-    def _laid(self, cells: np.ndarray) -> Any:
-        from scipy.sparse import csr_array
-
-        return csr_array((cells, self.who, self.pointer), shape=(len(self.counts), self.n))
+        self._columns.data = cells
+        return np.asarray(self._columns @ weights, dtype=np.float64)
 
 
 class Layout:
@@ -234,6 +242,7 @@ class Layout:
             self.cuts = [(s, min(s + size, cells.items)) for s in range(0, cells.items, size)]
             self.full = cells.score.reshape(cells.items, cells.n) if cells.complete else self._spread()
         else:
+            block *= 2
             cut = np.searchsorted(cells.pointer, np.arange(0, cells.size + block, block))
             cut = np.unique(np.minimum(np.concatenate([[0], cut, [cells.items]]), cells.items))
             self.cuts = [(int(s), int(e)) for s, e in itertools.pairwise(cut)]
