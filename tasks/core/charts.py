@@ -58,7 +58,8 @@ def _edges(finite: np.ndarray, bins: int) -> np.ndarray:
     largest = max(abs(low), abs(high))
     if high / 2 - low / 2 <= 1e-9 * largest:  # one value, but for rounding
         pad = max(0.5, 1e-3 * largest)
-        return np.array([low - pad, high + pad])
+        middle = low / 2 + high / 2
+        return np.array([middle - 3 * pad, middle - pad, middle + pad, middle + 3 * pad])
     if not np.isfinite(high - low):
         return np.array([low, 0.0, high])
     if 1 < different.size <= bins:
@@ -181,6 +182,8 @@ def heatmap(frame: pl.DataFrame, *, x: str, y: str, value: str, title: str, corr
     drawn = base.mark_rect(stroke="white").encode(
         color=alt.Color("value:Q", title=parts.heading(value), scale=scale, legend=legend)
     )
+    if correlations:  # white says nought, so what is missing stays grey
+        drawn = base.mark_rect(stroke="white", color=parts.GRID) + drawn
     if written:
         dark = f"datum.value > {(bottom + 0.55 * (top - bottom))!r}"
         if correlations:

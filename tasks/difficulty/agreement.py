@@ -61,12 +61,14 @@ class Agreement:
 
         both = [(left, right, r) for left, right, r, _ in self.pairs.iter_rows()]
         cells = [*both, *((right, left, r) for left, right, r in both), *((name, name, 1.0) for name in self.methods)]
-        frame = pl.DataFrame(cells, schema={"row": pl.String, "column": pl.String, "value": pl.Float64}, orient="row")
+        frame = pl.DataFrame(
+            cells, schema={"row": pl.String, "column": pl.String, "spearman": pl.Float64}, orient="row"
+        )
         return heatmap(
             frame.sort("row", "column"),
             x="column",
             y="row",
-            value="value",
+            value="spearman",
             title="Rank correlation of estimators",
             correlations=True,
         )

@@ -152,7 +152,8 @@ def test_correlations_are_written_with_two_decimals_and_white_at_nought() -> Non
     spec = charts.heatmap(frame, x="x", y="y", value="r", title="t", correlations=True).to_dict()
     svg = charts.to_svg(spec)
     assert all(f">{text}<" in svg for text in ("1.00", ".00", "-.29", "–"))
-    assert spec["layer"][0]["encoding"]["color"]["scale"]["range"][1] == "#FFFFFF"
+    assert spec["layer"][1]["encoding"]["color"]["scale"]["range"][1] == "#FFFFFF"
+    assert svg.count('fill="#e6e8eb"') == 4  # below all, so that a missing one is told from nought
 
 
 @pytest.mark.parametrize("kind", ["bars", "lines", "points"])

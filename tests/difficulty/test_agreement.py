@@ -96,6 +96,6 @@ def test_an_example_that_comes_twice_or_a_table_of_something_else_is_refused_wit
 
 def test_the_matrix_is_drawn_on_a_scale_from_minus_one_to_one() -> None:
     found = agreement(table(a=[1.0, 2.0, 3.0, 4.0], b=[4.0, 3.0, 1.0, 2.0]))
-    encoded = found.plot().to_dict()["layer"][0]["encoding"]
+    encoded = found.plot().to_dict()["layer"][1]["encoding"]
     assert encoded["color"]["scale"]["domain"] == [-1, 0, 1]
     assert encoded["x"]["title"] is None
