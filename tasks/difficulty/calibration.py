@@ -11,7 +11,8 @@ import polars as pl
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.tasks.difficulty.fit import IRTFit, fit_irt
-from gradatim.tasks.difficulty.joint import JointFit, fit_joint, locations_given
+from gradatim.tasks.difficulty.joint import JointFit, fit_joint
+from gradatim.tasks.difficulty.joint_halves import locations_given
 from gradatim.tasks.difficulty.leave_out import leave_out
 from gradatim.tasks.difficulty.reliability import growth, separation, split_half
 from gradatim.tasks.difficulty.responses import Responses
@@ -20,6 +21,8 @@ Estimator = Literal["auto", "marginal", "joint"]
 MANY_ITEMS, MANY_CELLS = 5_000, 2_000_000
 """From so many examples, or so large a matrix, on the joint fit is used: the marginal one then takes some ten times as
 long, and the two differ by less than .001 in rank correlation (docs/difficulty/irt.md)."""
+MOST_CELLS = 400_000_000
+"""Largest matrix of a marginal fit: 1.6 GB, and some copies."""
 PER_ITEM = ("guessing", "choices")
 
 
@@ -70,6 +73,13 @@ def calibrate(responses: Responses, estimator: Estimator, settings: dict[str, An
     """Fit responses by the estimator that is asked for, or fits their size; raises as `fit_irt` and `fit_joint`."""
     cells = responses.cells
     chosen, why = choose(estimator, cells.n, cells.items)
+    if chosen == "marginal" and cells.n * cells.items > MOST_CELLS:
+        raise DataRefused(
+            f"{cells.n:,} respondents x {cells.items:,} examples are too many for a matrix",
+            where="difficulty irt: estimator: marginal",
+            expected=f"at most {MOST_CELLS:,}",
+            remedy="leave estimator out, or set it to joint, which keeps cells sparse",
+        )
     fit: IRTFit | JointFit
     fit = fit_irt(responses.matrix, **settings) if chosen == "marginal" else fit_joint(cells, **settings)
     return Calibration(responses, fit, settings, why)

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.core.reduce import one_thread
-from gradatim.tasks.difficulty.cells import BLOCK, Cells, Dense, Layout, Sparse
+from gradatim.tasks.difficulty.cells import BLOCK, Cells, Layout
 from gradatim.tasks.difficulty.curves import Curves, total_information
-from gradatim.tasks.difficulty.joint_step import (
-    BOUND,
-    D_SD,
-    HIGH,
-    LOW,
-    Abilities,
-    Kind,
-    Stepped,
-    Totals,
-    add_priors,
-    asymptotes,
-    evaluate,
-    step,
-    totals,
-)
+from gradatim.tasks.difficulty.joint_end import finished, mean_squares, place_extremes
+from gradatim.tasks.difficulty.joint_step import BOUND, HIGH, LOW, Kind
+from gradatim.tasks.difficulty.joint_sweep import Sweep, climb, processors, start_at_rates, start_near
 
 Model = Literal["1pl", "2pl", "3pl", "4pl"]
 MODELS: tuple[Model, ...] = ("1pl", "2pl", "3pl", "4pl")
 SINGLE = 20_000_000
 """Cells above which arithmetic is in single precision (sums are not)."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -130,16 +115,6 @@ class JointFit:
         return float(self.n_parameters * np.log(self.n_respondents) - 2 * self.loglik)
 
 
-@dataclass(frozen=True)
-class State:
-    """Where the climb stands: items' (a, d, logit g, logit u) (4, J), abilities and posterior variances (n,)."""
-
-    x: np.ndarray
-    theta: np.ndarray
-    variance: np.ndarray
-    log_a: float
-
-
 def fit_joint(
     cells: Cells | np.ndarray,
     model: Model = "1pl",
@@ -210,11 +185,11 @@ def fit_joint(
     Notes
     -----
     Two evaluations of each cell a sweep, 10 to 60 sweeps; 3 bytes a cell of 0 or 1 (up to 65,536 respondents) and some
-    100 bytes an item. 1,000,000 items x 100 respondents: about a minute on two cores. Standard errors take abilities as
+    100 bytes an item. 1,000,000 items x 100 respondents: half a minute on two cores (a 1PL: seconds). Standard errors take abilities as
     known, so they understate, the more so the fewer items a respondent answered.
 
-    Source: F. B. Baker, S.-H. Kim (2004). Item response theory: parameter estimation techniques, chapter 4 (joint
-    estimation); R. J. Mislevy (1986). Bayes modal estimation in item response models.
+    Source: R. J. Mislevy (1986). Bayes modal estimation in item response models; L. Tierney, J. B. Kadane (1986).
+    Accurate approximations for posterior moments and marginal densities.
     """
     cells = cells if isinstance(cells, Cells) else _cells(np.asarray(cells))
     _check(cells, model, slope, guessing, priors, choices)
@@ -236,7 +211,7 @@ def fit_joint(
     used = cells.take(inner)
     few, group, times = together(used, kind)
     single = few.size > SINGLE
-    with one_thread(), ThreadPoolExecutor(workers or _processors()) as pool:
+    with one_thread(), ThreadPoolExecutor(workers or processors()) as pool:
         sweep = Sweep(
             Layout(few, np.float32 if single else np.float64, dense, BLOCK if kind.plain else BLOCK // 4),
             kind,
@@ -245,21 +220,21 @@ def fit_joint(
             pool,
         )
         least, free = tolerance or (1e-4 if single or kind.lower or kind.upper else 1e-6), said in ("free", "common")
-        state = _start(few, slope_at, g[inner], kind)
+        state = start_at_rates(few, slope_at, g[inner], kind)
         if start is not None and not (kind.lower or kind.upper):
-            state = _near(state, start, inner[np.unique(group, return_index=True)[1]], kind, free)
+            state = start_near(state, start, inner[np.unique(group, return_index=True)[1]], kind, free)
         if kind.lower or kind.upper:  # asymptotes are freed where the curves without them stand
-            state = _climb(replace(sweep, kind=replace(kind, lower=False, upper=False)), state, 1e-2, sweeps, free)[0]
-        state, trace, settled = _climb(sweep, state, least, sweeps, free)
+            state = climb(replace(sweep, kind=replace(kind, lower=False, upper=False)), state, 1e-2, sweeps, free)[0]
+        state, trace, settled = climb(sweep, state, least, sweeps, free)
         if free and not kind.slope and len(inner) and float(state.x[0, 0]) < 0.05:
             said = f"fixed: the free one fell to {float(state.x[0, 0]):.2g}, respondents do not differ"
-            state, trace, settled = _climb(sweep, _start(few, 1.0, g[inner], kind), least, sweeps, False)
+            state, trace, settled = climb(sweep, start_at_rates(few, 1.0, g[inner], kind), least, sweeps, False)
         full = np.full((11, cells.items), np.nan)
         full[2], full[3] = g, 1.0
-        full[:9, inner], loglik = _finish(sweep, state, group, errors)
+        full[:9, inner], loglik = finished(sweep, state, group, errors)
         if errors:
             whole = sweep if few is used else replace(sweep, layout=Layout(used, np.float32, dense))
-            full[9:, inner] = _fit_of_items(whole, state, group)
+            full[9:, inner] = mean_squares(whole, state, group)
         middle = float(np.median(state.x[0])) if len(inner) else slope_at
         rows = np.array([0, 1, 5, 6])
         full[np.ix_(rows, outer)] = place_extremes(
@@ -393,300 +368,3 @@ def _kind(model: str, slope: str | float, priors: str, given: np.ndarray | None,
     if slope == "fixed" or own or inner >= 2:
         return kind, slope if model != "1pl" or slope == "fixed" else "free", 1.0
     return kind, "fixed: fewer than two items tell respondents apart", 1.0
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """What one sweep over the blocks needs besides the state."""
-
-    layout: Layout
-    kind: Kind
-    centre: np.ndarray
-    times: np.ndarray
-    pool: ThreadPoolExecutor
-
-    def over(self, work: Callable[[slice, Dense | Sparse], T]) -> Iterable[T]:
-        """Do `work` on each block on several threads; results come in the order of blocks."""
-        cuts = self.layout.cuts
-        size = max(1, min(16, len(cuts) // 8))
-
-        def some(at: int) -> list[T]:
-            return [work(slice(start, end), self.layout.block(start, end)) for start, end in cuts[at : at + size]]
-
-        for group in self.pool.map(some, range(0, len(cuts), size)):
-            yield from group
-
-    def items(self, state: State) -> tuple[np.ndarray, Totals, Totals, float]:
-        """Step every item; returns the new items, the totals at the old and at the new ones, and the largest move."""
-        people = Abilities.of(state.theta, state.variance, self.layout.kind)
-        x, moved = np.empty_like(state.x), 0.0
-        nothing = np.zeros(len(state.theta))
-        before = after = Totals(0.0, nothing, nothing, nothing)
-
-        def work(part: slice, block: Dense | Sparse) -> tuple[slice, Stepped]:
-            return part, step(
-                block, state.x[:, part], self.centre[part], self.times[part], state.log_a, people, self.kind
-            )
-
-        for part, done in self.over(work):
-            x[:, part] = done.x
-            before, after, moved = before + done.before, after + done.after, max(moved, done.moved)
-        return x, before, after, moved
-
-    def value(self, state: State, sums: Totals) -> float:
-        """What is climbed: log-likelihood, ability prior, log-determinant, item priors."""
-        prior = (self.times * add_priors(state.x, self.centre, state.log_a, self.kind)).sum()
-        people = 0.5 * (state.theta**2).sum() + 0.5 * np.log1p(sums.information).sum()
-        return float(sums.loglik + prior - people)
-
-
-def _start(cells: Cells, slope: float, given: np.ndarray, kind: Kind) -> State:
-    """Start from log-odds of right answers, of items and of respondents."""
-    items = cells.items
-    x = np.zeros((4, items))
-    x[0] = slope
-    n = np.maximum(cells.answered, 1)
-    p = np.clip(cells.item_totals() / n, 0.5 / n, 1 - 0.5 / n)
-    g = np.minimum(0.2, 0.7 * p) if kind.lower else given[:items]
-    u = np.maximum(0.9, p + 0.7 * (1 - p)) if kind.upper else np.ones(items)
-    with np.errstate(divide="ignore"):
-        x[2], x[3] = np.log(g / (1 - g)), np.log(u / (1 - u))
-    p = np.clip((p - g) / (u - g), 0.02 if not kind.plain else 0.0, 0.98 if not kind.plain else 1.0)
-    x[1] = np.log(p / (1 - p))
-    right, count = cells.respondent_totals()
-    theta = np.log((right + 0.5) / (count - right + 0.5))
-    theta = theta - theta.mean()
-    theta = theta / theta.std() if theta.std() > 1e-9 else theta
-    return State(x, theta, np.zeros(cells.n), 0.0)
-
-
-def _near(
-    cold: State, start: tuple[Curves, np.ndarray, np.ndarray], items: np.ndarray, kind: Kind, free: bool
-) -> State:
-    """Start from another fit's curves of `items`, its abilities and their variances."""
-    curves, theta, variance = start
-    a, d = curves.a[items], curves.d[items]
-    if not len(items) or (kind.slope and kind.weak and (a <= 0).any()):
-        return cold
-    x = cold.x.copy()
-    x[0], x[1] = a if free or kind.slope else x[0], d
-    log_a = float(np.log(a).mean()) if kind.slope and kind.weak else 0.0
-    return State(x, theta - theta.mean(), variance, log_a)
-
-
-def _climb(
-    sweep: Sweep, state: State, tolerance: float, sweeps: int, free: bool
-) -> tuple[State, tuple[float, ...], bool]:
-    """Sweep until nothing moves; a step of abilities that lowers the value is shortened."""
-    trace: list[float] = []
-    if not sweep.layout.cells.items:
-        return replace(state, variance=np.ones_like(state.variance)), (), True
-    # what rounding may take from the sum of so many logarithms
-    slack = 2e-7 if sweep.layout.kind is np.float32 else 1e-12
-    stretch, settled = 1.0, False
-    last: tuple[State, Totals] | None = None
-    for _ in range(sweeps):
-        x, before, after, moved = sweep.items(state)
-        value = sweep.value(state, before)
-        if trace and value < trace[-1] - slack * abs(trace[-1]) and last is not None:
-            stretch /= 4
-            if stretch < 1e-3:
-                return last[0], tuple(trace), settled
-            state = _move_people(sweep, *last, stretch, free)[0]
-            continue
-        new = replace(state, x=x, variance=1 / (1 + after.information))
-        if sweep.kind.slope and sweep.kind.weak and not (sweep.kind.lower or sweep.kind.upper):
-            new = replace(new, log_a=float(np.log(x[0]).mean()))
-        climbed = sweep.value(new, after)
-        trace.append(max(climbed, trace[-1]) if trace else climbed)
-        last, stretch = (new, after), 1.0
-        state, people = _move_people(sweep, new, after, stretch, free)
-        settled = max(moved, people) < tolerance
-        if settled:
-            return new, tuple(trace), True
-    return last[0] if last else state, tuple(trace), False
-
-
-def _move_people(sweep: Sweep, state: State, sums: Totals, stretch: float, free: bool) -> tuple[State, float]:
-    """Step every ability, then move and stretch all of them to where their prior fits best, and items with them."""
-    theta, information = state.theta, sums.information
-    gradient = sums.gradient - theta - 0.5 * state.variance * sums.bend
-    if sweep.kind.weak:  # the priors of intercepts look at the mean ability
-        gradient = gradient + _pull(state.x) / len(theta)
-    move = stretch * np.clip(gradient / (1 + information), -1.0, 1.0)
-    new = theta + move
-    middle = float(new.mean())
-    new = new - middle
-    information = np.maximum(information + sums.bend * move, 0.0)
-    scale = _scale(new, information) if free else 1.0
-    x = state.x.copy()
-    x[1] += x[0] * middle
-    x[0] *= scale
-    variance = 1 / (1 + scale**2 * information)
-    moved = max(float(np.abs(move).max(initial=0.0)), abs(scale - 1), abs(middle))
-    return State(x, new / scale, variance, state.log_a + np.log(scale)), moved
-
-
-def _pull(x: np.ndarray) -> float:
-    return float(-(x[0] * x[1]).sum() / D_SD**2)
-
-
-def _scale(theta: np.ndarray, information: np.ndarray) -> float:
-    """Stretch s that maximises - sum theta^2 / (2 s^2) - sum log(1 + s^2 information) / 2; within a factor of two."""
-    square, low, high = float((theta**2).sum()), -np.log(2.0), np.log(2.0)
-    for _ in range(60):
-        middle = (low + high) / 2
-        s2 = np.exp(2 * middle)
-        slope = square / s2 - (s2 * information / (1 + s2 * information)).sum()
-        low, high = (middle, high) if slope > 0 else (low, middle)
-    return float(np.exp((low + high) / 2))
-
-
-def _finish(sweep: Sweep, state: State, group: np.ndarray, errors: bool) -> tuple[np.ndarray, float]:
-    """Return items' (a, d, g, u, se_a, se_d, se_b, se_g, se_u) (9, J), and Laplace's log-likelihood."""
-    kind, x = sweep.kind, state.x
-    items = np.full((9, x.shape[1]), np.nan)
-    items[:4] = x[0], x[1], *asymptotes(x)
-    people = Abilities.of(state.theta, state.variance, sweep.layout.kind)
-
-    def work(part: slice, block: Dense | Sparse) -> tuple[slice, np.ndarray, Totals]:
-        found = evaluate(block, x[:, part], sweep.centre[part], state.log_a, people, kind)
-        return part, _errors(found.information, x[:, part], kind), totals(block, x[:, part], found, sweep.times[part])
-
-    nothing = np.zeros(len(state.theta))
-    sums = Totals(0.0, nothing, nothing, nothing)
-    for part, rows, more in sweep.over(work):
-        if errors:
-            items[4:, part] = rows
-        sums = sums + more
-    laplace = sums.loglik - 0.5 * (state.theta**2).sum() - 0.5 * np.log1p(sums.information).sum()
-    return items[:, group], float(laplace)
-
-
-def _fit_of_items(sweep: Sweep, state: State, group: np.ndarray) -> np.ndarray:
-    """Infit and outfit of all items, (2, J). Source: B. D. Wright, G. N. Masters (1982). Rating scale analysis."""
-    people = Abilities.of(state.theta, state.variance, sweep.layout.kind)
-    ones, found = people.moments[:, :1], np.empty((2, len(group)))
-
-    def work(part: slice, block: Dense | Sparse) -> tuple[slice, np.ndarray]:
-        x, number = state.x[:, group[part]], block.score.dtype.type
-        z = block.by_item(x[0].astype(number)) * block.by_respondent(people.theta) + block.by_item(x[1].astype(number))
-        g, u = (block.by_item(value.astype(number)) for value in asymptotes(x))
-        p = g + (u - g) * (number(0.5) + number(0.5) * np.tanh(number(0.5) * z))
-        spread = np.maximum(p * (1 - p), number(1e-6))
-        square = block.masked((block.score - p) ** 2)
-        sums = [block.over_respondents(v, ones)[:, 0] for v in (square, square / spread, block.masked(spread))]
-        counts = sweep.layout.cells.answered[part]
-        return part, np.stack([sums[0] / np.maximum(sums[2], 1e-12), sums[1] / counts])
-
-    for part, rows in sweep.over(work):
-        found[:, part] = rows
-    return found
-
-
-def _errors(information: np.ndarray, x: np.ndarray, kind: Kind) -> np.ndarray:
-    """Standard errors of a, d, b, g, u, (5, B), from each item's information given abilities."""
-    size = information.shape[1]
-    inverse = np.linalg.inv(information + 1e-12 * np.eye(size))
-    inverse[:, np.arange(size), np.arange(size)] = np.maximum(inverse[:, np.arange(size), np.arange(size)], 0.0)
-    at = {name: place for place, name in enumerate(kind.free)}
-    a, d = x[0], x[1]
-    g, u = asymptotes(x)
-    dd = inverse[:, at[1], at[1]]
-    found = np.full((5, len(a)), np.nan)
-    aa, ad = (inverse[:, 0, 0], inverse[:, 0, at[1]]) if kind.slope else (np.zeros(len(a)), np.zeros(len(a)))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        bb = aa * d**2 / a**4 - 2 * ad * d / a**3 + dd / a**2
-        found[1:3] = np.sqrt(dd), np.sqrt(np.maximum(bb, 0.0))
-        if kind.slope:
-            found[0] = np.where(np.abs(a) < BOUND, np.sqrt(aa), np.nan)
-        for row, k, value in ((3, 2, g), (4, 3, u)):
-            if k in at:
-                inside = (x[k] > LOW) & (x[k] < -LOW)
-                found[row] = np.where(inside, value * (1 - value) * np.sqrt(inverse[:, at[k], at[k]]), np.nan)
-    return found
-
-
-def place_extremes(
-    cells: Cells, outer: np.ndarray, extreme: np.ndarray, theta: np.ndarray, slope: float, pool: ThreadPoolExecutor
-) -> np.ndarray:
-    """Place extreme items where half a response is expected to differ from the rest, on a curve from 0 to 1.
-
-    Returns (4, J'): slope, intercept, and the errors of intercept and location.
-    """
-    found = np.full((4, len(outer)), np.nan)
-    if not len(outer):
-        return found
-    some = cells.take(outer)
-    n = some.answered.astype(np.float64)
-    target = np.where(extreme[outer] > 0, n - 0.5, 0.5)
-    d = np.log(target / (n - target)) * np.sqrt(1 + slope**2 / 2.89)
-    plain = Kind(False, False, False, True, False)
-    sweep = Sweep(Layout(some, np.float64), plain, np.zeros(len(outer)), np.ones(len(outer)), pool)
-    people = Abilities.of(theta, np.zeros_like(theta), np.float64)
-
-    def work(part: slice, block: Dense | Sparse) -> tuple[slice, np.ndarray, np.ndarray]:
-        here = d[part].copy()
-        weight = np.ones_like(here)
-        for _ in range(100):
-            z = block.by_item(np.full(len(here), slope)) * block.by_respondent(people.theta) + block.by_item(here)
-            p = block.masked(0.5 + 0.5 * np.tanh(0.5 * z))
-            sums = block.over_respondents(p, people.moments[:, :1])[:, 0]
-            weight = np.maximum(block.over_respondents(p * (1 - p), people.moments[:, :1])[:, 0], 1e-12)
-            move = np.clip((target[part] - sums) / weight, -1.0, 1.0)
-            here += move
-            if np.abs(move).max(initial=0.0) < 1e-10:
-                break
-        return part, here, 1 / np.sqrt(weight)
-
-    found[0] = slope
-    for part, here, error in sweep.over(work):
-        found[1, part], found[2, part], found[3, part] = here, error, error / slope
-    return found
-
-
-def locations_given(
-    cells: Cells, abilities: np.ndarray, fit: JointFit, items: np.ndarray | None = None, *, sweeps: int = 3
-) -> np.ndarray:
-    """Estimate locations anew from some cells, with abilities and asymptotes held: (J,).
-
-    Parameters
-    ----------
-    cells : Cells
-        Of the respondents whose `abilities` (n,) are given, and of `items` of the fit (all by default).
-    fit : JointFit
-        Where slopes and intercepts start; a common slope stays.
-
-    Notes
-    -----
-    A few passes: what split halves cost where abilities are known from many items.
-    """
-    at = np.arange(cells.items) if items is None else items
-    total, answered = cells.item_totals(), cells.answered
-    extreme = (total >= answered - 1e-9).astype(np.int8) - (total <= 1e-9).astype(np.int8)
-    inner, outer = np.flatnonzero(extreme == 0), np.flatnonzero(extreme)
-    own = fit.model != "1pl" and fit.slope == "free"
-    g, u = fit.g[at[inner]], fit.u[at[inner]]
-    kind = Kind(own, False, False, not g.any() and bool((u == 1).all()), fit.priors == "weak")
-    with np.errstate(divide="ignore"):
-        x = np.stack([fit.a[at[inner]], fit.d[at[inner]], np.log(g / (1 - g)), np.log(u / (1 - u))])
-    log_a = float(np.log(np.maximum(fit.a[fit.extreme == 0], 1e-9)).mean()) if own and len(inner) else 0.0
-    middle = float(np.median(fit.a))
-    b = np.empty(cells.items)
-    with one_thread(), ThreadPoolExecutor(_processors()) as pool:
-        used = cells.take(inner)
-        layout = Layout(used, np.float32 if used.size > SINGLE else np.float64)
-        sweep = Sweep(layout, kind, np.zeros(len(inner)), np.ones(len(inner)), pool)
-        state = State(x, abilities, np.zeros_like(abilities), log_a)
-        for _ in range(sweeps if len(inner) else 0):
-            x, _, _, moved = sweep.items(state)
-            state = replace(state, x=x)
-            if moved < 1e-3:
-                break
-        placed = place_extremes(cells, outer, extreme, abilities, middle if middle > 0 else 1.0, pool)
-    b[inner], b[outer] = -state.x[1] / state.x[0], -placed[1] / placed[0]
-    return b

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.difficulty import joint
-from gradatim.tasks.difficulty.calibration import choose
+from gradatim.tasks.difficulty.calibration import calibrate, choose
 from gradatim.tasks.difficulty.cells import Cells
 from gradatim.tasks.difficulty.fit import fit_irt
-from gradatim.tasks.difficulty.joint import JointFit, fit_joint, locations_given
+from gradatim.tasks.difficulty.joint import JointFit, fit_joint
+from gradatim.tasks.difficulty.joint_halves import locations_given
 from gradatim.tasks.difficulty.joint_step import D_SD, LOG_A_SD
 from gradatim.tasks.difficulty.orientation import score_correlations
 from gradatim.tasks.difficulty.responses import Responses, to_cells
@@ -161,6 +162,18 @@ def test_the_estimator_is_chosen_by_size_and_says_why() -> None:
     assert choose("auto", 2000, 1000)[0] == "joint"
     assert choose("marginal", 100, 1_000_000) == ("marginal", "asked for")
     assert choose("joint", 10, 10) == ("joint", "asked for")
+
+
+def test_a_matrix_that_does_not_fit_is_refused_before_it_is_made() -> None:
+    frame = pl.DataFrame(
+        {
+            "respondent_id": [f"r{i}" for i in range(25_000)],
+            "example_id": [f"e{i % 20_000}" for i in range(25_000)],
+            "score": [i % 2 for i in range(25_000)],
+        }
+    )
+    with pytest.raises(DataRefused, match="too many for a matrix"):
+        calibrate(to_cells(frame), "marginal", {"model": "1pl"})
 
 
 # --- what is climbed

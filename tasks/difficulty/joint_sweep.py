@@ -1,0 +1,186 @@
+"""Sweeps of a joint fit: every item's step on several threads, then every ability's, then the scale of all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from gradatim.tasks.difficulty.cells import Cells, Dense, Layout, Sparse
+from gradatim.tasks.difficulty.curves import Curves
+from gradatim.tasks.difficulty.joint_step import (
+    D_SD,
+    Abilities,
+    Kind,
+    Stepped,
+    Totals,
+    add_priors,
+    step,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class State:
+    """Where the climb stands: items' (a, d, logit g, logit u) (4, J), abilities and posterior variances (n,)."""
+
+    x: np.ndarray
+    theta: np.ndarray
+    variance: np.ndarray
+    log_a: float
+
+
+def processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What one sweep over the blocks needs besides the state."""
+
+    layout: Layout
+    kind: Kind
+    centre: np.ndarray
+    times: np.ndarray
+    pool: ThreadPoolExecutor
+
+    def over(self, work: Callable[[slice, Dense | Sparse], T]) -> Iterable[T]:
+        """Do `work` on each block on several threads; results come in the order of blocks."""
+        cuts = self.layout.cuts
+        size = max(1, min(16, len(cuts) // 8))
+
+        def some(at: int) -> list[T]:
+            return [work(slice(start, end), self.layout.block(start, end)) for start, end in cuts[at : at + size]]
+
+        for group in self.pool.map(some, range(0, len(cuts), size)):
+            yield from group
+
+    def items(self, state: State) -> tuple[np.ndarray, Totals, Totals, float]:
+        """Step every item; returns the new items, the totals at the old and at the new ones, and the largest move."""
+        people = Abilities.of(state.theta, state.variance, self.layout.kind)
+        x, moved = np.empty_like(state.x), 0.0
+        nothing = np.zeros(len(state.theta))
+        before = after = Totals(0.0, nothing, nothing, nothing)
+
+        def work(part: slice, block: Dense | Sparse) -> tuple[slice, Stepped]:
+            return part, step(
+                block, state.x[:, part], self.centre[part], self.times[part], state.log_a, people, self.kind
+            )
+
+        for part, done in self.over(work):
+            x[:, part] = done.x
+            before, after, moved = before + done.before, after + done.after, max(moved, done.moved)
+        return x, before, after, moved
+
+    def value(self, state: State, sums: Totals) -> float:
+        """What is climbed: log-likelihood, ability prior, log-determinant, item priors."""
+        prior = (self.times * add_priors(state.x, self.centre, state.log_a, self.kind)).sum()
+        people = 0.5 * (state.theta**2).sum() + 0.5 * np.log1p(sums.information).sum()
+        return float(sums.loglik + prior - people)
+
+
+def start_at_rates(cells: Cells, slope: float, given: np.ndarray, kind: Kind) -> State:
+    """Start from log-odds of right answers, of items and of respondents."""
+    items = cells.items
+    x = np.zeros((4, items))
+    x[0] = slope
+    n = np.maximum(cells.answered, 1)
+    p = np.clip(cells.item_totals() / n, 0.5 / n, 1 - 0.5 / n)
+    g = np.minimum(0.2, 0.7 * p) if kind.lower else given[:items]
+    u = np.maximum(0.9, p + 0.7 * (1 - p)) if kind.upper else np.ones(items)
+    with np.errstate(divide="ignore"):
+        x[2], x[3] = np.log(g / (1 - g)), np.log(u / (1 - u))
+    p = np.clip((p - g) / (u - g), 0.02 if not kind.plain else 0.0, 0.98 if not kind.plain else 1.0)
+    x[1] = np.log(p / (1 - p))
+    right, count = cells.respondent_totals()
+    theta = np.log((right + 0.5) / (count - right + 0.5))
+    theta = theta - theta.mean()
+    theta = theta / theta.std() if theta.std() > 1e-9 else theta
+    return State(x, theta, np.zeros(cells.n), 0.0)
+
+
+def start_near(
+    cold: State, start: tuple[Curves, np.ndarray, np.ndarray], items: np.ndarray, kind: Kind, free: bool
+) -> State:
+    """Start from another fit's curves of `items`, its abilities and their variances."""
+    curves, theta, variance = start
+    a, d = curves.a[items], curves.d[items]
+    if not len(items) or (kind.slope and kind.weak and (a <= 0).any()):
+        return cold
+    x = cold.x.copy()
+    x[0], x[1] = a if free or kind.slope else x[0], d
+    log_a = float(np.log(a).mean()) if kind.slope and kind.weak else 0.0
+    return State(x, theta - theta.mean(), variance, log_a)
+
+
+def climb(
+    sweep: Sweep, state: State, tolerance: float, sweeps: int, free: bool
+) -> tuple[State, tuple[float, ...], bool]:
+    """Sweep until nothing moves; a step of abilities that lowers the value is shortened."""
+    trace: list[float] = []
+    if not sweep.layout.cells.items:
+        return replace(state, variance=np.ones_like(state.variance)), (), True
+    # what rounding may take from the sum of so many logarithms
+    slack = 2e-7 if sweep.layout.kind is np.float32 else 1e-12
+    stretch, settled = 1.0, False
+    last: tuple[State, Totals] | None = None
+    for _ in range(sweeps):
+        x, before, after, moved = sweep.items(state)
+        value = sweep.value(state, before)
+        if trace and value < trace[-1] - slack * abs(trace[-1]) and last is not None:
+            stretch /= 4
+            if stretch < 1e-3:
+                return last[0], tuple(trace), settled
+            state = _move_people(sweep, *last, stretch, free)[0]
+            continue
+        new = replace(state, x=x, variance=1 / (1 + after.information))
+        if sweep.kind.slope and sweep.kind.weak and not (sweep.kind.lower or sweep.kind.upper):
+            new = replace(new, log_a=float(np.log(x[0]).mean()))
+        climbed = sweep.value(new, after)
+        trace.append(max(climbed, trace[-1]) if trace else climbed)
+        last, stretch = (new, after), 1.0
+        state, people = _move_people(sweep, new, after, stretch, free)
+        settled = max(moved, people) < tolerance
+        if settled:
+            return new, tuple(trace), True
+    return last[0] if last else state, tuple(trace), False
+
+
+def _move_people(sweep: Sweep, state: State, sums: Totals, stretch: float, free: bool) -> tuple[State, float]:
+    """Step every ability, then move and stretch all of them to where their prior fits best, and items with them."""
+    theta, information = state.theta, sums.information
+    gradient = sums.gradient - theta - 0.5 * state.variance * sums.bend
+    if sweep.kind.weak:  # the priors of intercepts look at the mean ability
+        gradient = gradient + _pull(state.x) / len(theta)
+    move = stretch * np.clip(gradient / (1 + information), -1.0, 1.0)
+    new = theta + move
+    middle = float(new.mean())
+    new = new - middle
+    information = np.maximum(information + sums.bend * move, 0.0)
+    scale = _scale(new, information) if free else 1.0
+    x = state.x.copy()
+    x[1] += x[0] * middle
+    x[0] *= scale
+    variance = 1 / (1 + scale**2 * information)
+    moved = max(float(np.abs(move).max(initial=0.0)), abs(scale - 1), abs(middle))
+    return State(x, new / scale, variance, state.log_a + np.log(scale)), moved
+
+
+def _pull(x: np.ndarray) -> float:
+    return float(-(x[0] * x[1]).sum() / D_SD**2)
+
+
+def _scale(theta: np.ndarray, information: np.ndarray) -> float:
+    """Stretch s that maximises - sum theta^2 / (2 s^2) - sum log(1 + s^2 information) / 2; within a factor of two."""
+    square, low, high = float((theta**2).sum()), -np.log(2.0), np.log(2.0)
+    for _ in range(60):
+        middle = (low + high) / 2
+        s2 = np.exp(2 * middle)
+        slope = square / s2 - (s2 * information / (1 + s2 * information)).sum()
+        low, high = (middle, high) if slope > 0 else (low, middle)
+    return float(np.exp((low + high) / 2))
