@@ -246,7 +246,7 @@ def reduce(
         variance=arrays["spread"] / n_.astype(np.float64) ** 2 / scale**2,
         rows_lost=int((found["rows"] - found["n"]).sum()),
         repeats=int((found["rows"] - found["epochs"]).sum()),
-        excluded=_excluded(found, full["example_id"], measure, tables),
+        excluded=_excluded(found, full["example_id"], measure, tables, chosen.others),
         marks=marks,
     )
 
@@ -296,13 +296,17 @@ def _judge(found: pl.DataFrame, measure: Measure, where: str) -> None:
         )
 
 
-def _excluded(found: pl.DataFrame, ids: pl.Series, measure: Measure, tables: Mapping[str, Any]) -> pl.DataFrame:
-    empty = (
-        found.filter(pl.col("n") == 0).select("example_id").unique().join(ids.to_frame(), on="example_id", how="anti")
-    )
-    parts = [empty.with_columns(reason=pl.lit(f"no finite {measure.name}"))]
+def _excluded(
+    found: pl.DataFrame, ids: pl.Series, measure: Measure, tables: Mapping[str, Any], others: pl.LazyFrame | None
+) -> pl.DataFrame:
+    def because(frame: pl.DataFrame, reason: str) -> pl.DataFrame:
+        return frame.select(pl.col("example_id").cast(pl.String), reason=pl.lit(reason))
+
+    parts = [because(found.filter(pl.col("n") == 0), f"no finite {measure.name}")]
+    if others is not None:
+        parts.append(because(others.unique().collect(engine="streaming"), "no row in the runs and epochs that count"))
     if "examples" in tables:
-        known = tables["examples"].lazy().select(pl.col("example_id").cast(pl.String)).collect()
-        absent = known.join(found.select("example_id"), on="example_id", how="anti")
-        parts.append(absent.with_columns(reason=pl.lit("no row in the dynamics, of the runs and epochs that count")))
-    return pl.concat(parts).sort("example_id")
+        known = tables["examples"].lazy().select("example_id").collect()
+        parts.append(because(known, "no row in the dynamics"))
+    told = pl.concat(parts).join(ids.to_frame("example_id"), on="example_id", how="anti")
+    return told.unique("example_id", keep="first", maintain_order=True).sort("example_id")

@@ -64,6 +64,8 @@ class Window:
         About how many pairs of a run and an example there are: rows over epochs.
     without_epoch : int
         Rows that name no epoch: left out.
+    others : polars.LazyFrame or None
+        example_id of all rows, where some of them do not count.
     """
 
     rows: pl.LazyFrame
@@ -73,6 +75,7 @@ class Window:
     last: Whole
     cells: int
     without_epoch: int
+    others: pl.LazyFrame | None = None
 
 
 def window(tables: Mapping[str, Any], config: DynamicsConfig, columns: Sequence[str], where: str) -> Window:
@@ -150,6 +153,7 @@ def window(tables: Mapping[str, Any], config: DynamicsConfig, columns: Sequence[
         last=end,
         cells=int(np.ceil((np.bincount(run, chosen["len"].to_numpy()) / np.bincount(run)).sum())),
         without_epoch=without,
+        others=rows.select("example_id") if int(chosen["len"].sum()) < int(seen["len"].sum()) else None,
     )
 
 
@@ -226,4 +230,5 @@ def at_last_epoch(chosen: Window) -> Window:
         chosen.last,
         chosen.cells,
         chosen.without_epoch,
+        chosen.others if chosen.others is not None else chosen.rows.select("example_id"),
     )

@@ -286,7 +286,7 @@ def test_margin_is_that_of_the_last_epoch_of_each_run() -> None:
     assert d.notes["at epoch"] == "2, 5"
     absent = TABLE.filter(~((pl.col("example_id") == "q000") & (pl.col("epoch") == 5)))
     gone = _run("margin", absent, examples=TABLE.select("example_id").unique())
-    assert gone.excluded.rows() == [("q000", "no row in the dynamics, of the runs and epochs that count")]
+    assert gone.excluded.rows() == [("q000", "no row in the runs and epochs that count")]
 
 
 # --- forgetting
@@ -617,7 +617,7 @@ def test_values_that_are_no_numbers_are_left_out_flagged_and_counted() -> None:
     assert d.excluded.rows() == [
         ("c", "no finite margin"),
         ("d", "no finite margin"),
-        ("e", "no row in the dynamics, of the runs and epochs that count"),
+        ("e", "no row in the dynamics"),
     ]
     assert d.notes["rows left out: value null, not finite or beyond 65,536"] == 3
 
@@ -844,3 +844,18 @@ def test_where_all_are_threshold_samples_nothing_is_left_to_judge() -> None:
     examples = pl.DataFrame({"example_id": ["a", "b"], "fake": [True, True]})
     with pytest.raises(DataRefused, match="every example is a threshold sample"):
         gd.difficulty("aum", dynamics=_few(), examples=examples, threshold="fake")
+
+
+@pytest.mark.parametrize(("method", "settings"), [("margin", {}), ("aum", {"first_epoch": 1}), ("aum", {"runs": "r"})])
+def test_an_example_outside_of_the_rows_that_count_is_listed_with_or_without_the_examples(
+    method: str, settings: dict[str, Any]
+) -> None:
+    other = _few().head(1).with_columns(example_id=pl.lit("c"), run_id=pl.lit("s"))
+    frame = pl.concat([_few(), other])
+    if method == "margin":  # each run has an end of its own
+        frame = frame.with_columns(run_id=pl.lit("r"))
+    outside = ("c", "no row in the runs and epochs that count")
+    assert gd.difficulty(method, dynamics=frame, **settings).excluded.rows() == [outside]
+    examples = pl.DataFrame({"example_id": ["a", "b", "c", "d"]})
+    found = gd.difficulty(method, dynamics=frame, examples=examples, **settings)
+    assert found.excluded.rows() == [outside, ("d", "no row in the dynamics")]
