@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -78,8 +79,25 @@ class Job:
                     )
             if getattr(method.config, "of", None) == [] and "difficulty" in method.reads():
                 method = replace(method, config=method.config.model_copy(update={"of": earlier}))
-            found.append(method)
+            found.append(self._with_vectors(method))
         return tuple(found)
+
+    def _with_vectors(self, method: Method) -> Method:
+        """Take the recipe's only vectors, or all of them, where a difficulty reads some and names none."""
+        settings = re.findall(r"features_{(\w+)}", " ".join(method.plugin.needs))
+        for setting in settings:
+            value, names = getattr(method.config, setting), list(self.recipe.features)
+            if value:
+                continue
+            if not names or (len(names) > 1 and not isinstance(value, tuple)):
+                raise UsageError(
+                    f"{method.plugin.name} needs vectors" if not names else "which vectors?",
+                    where=f"{method.where}.{method.plugin.name}.{setting}",
+                    expected="one of " + (", ".join(names) or "the recipe's section 'features', which is not there"),
+                )
+            taken = tuple(names) if isinstance(value, tuple) else names[0]
+            method = replace(method, config=method.config.model_copy(update={setting: taken}))
+        return method
 
     @cached_property
     def diversity(self) -> tuple[Method, ...]:

@@ -125,6 +125,7 @@ def test_a_new_nights_difficulties_stay_on_the_released_scale(many: Path, anchor
     [
         ("of: irt, features", "of: itr, features", "'itr'.*'irt'"),
         ("features: sentence", "features: sentense", "features"),
+        ("features:\n  sentence: {from: vectors.npy, ids: vectors.txt}\n", "", "sentence"),
         ("logits: logits", "logits: logit", "'logit'.*'logits'"),
         ("[p_a, p_b]", "[p_a, p_c]", "'p_c'"),
         ("vectors.txt", "vector.txt", "vector.txt"),
@@ -140,6 +141,17 @@ def test_check_names_what_a_difficulty_lacks(many: Path, old: str, new: str, wor
     many.write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(UsageError, match=words):
         check_recipe(str(many), None, None)
+
+
+def test_the_only_vectors_are_taken_and_several_asked_for(many: Path) -> None:
+    from gradatim.flows.job import Job
+
+    text = many.read_text(encoding="utf-8").replace("of: irt, features: sentence", "of: irt")
+    many.write_text(text, encoding="utf-8")
+    assert Job.load(str(many)).difficulty[3].config.features == "sentence"  # type: ignore[attr-defined]
+    many.write_text(text.replace("features:\n", "features:\n  more: {from: more.npy, ids: vectors.txt}\n"))
+    with pytest.raises(UsageError, match=r"which vectors.*\n.*more, sentence"):
+        Job.load(str(many))
 
 
 @pytest.mark.usefixtures("prefect")
