@@ -81,7 +81,8 @@ def curate(
     able = next((one.name for name in ABLE for one in difficulties if one.plugin.name == name), "")
     for method in difficulties:
         done(difficulty_tasks.estimate(job.place, method, versions, abilities=method.name == able))
-    settled = difficulty_tasks.settle(job.place, [method.name for method in difficulties], versions)
+    derived = [method.name for method in difficulties if method.of]
+    settled = difficulty_tasks.settle(job.place, [one.name for one in difficulties], versions, derived=derived)
     versions.update(settled.versions)
     if len(difficulties) > 1:
         done(settled)

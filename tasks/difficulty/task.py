@@ -9,6 +9,7 @@ import polars as pl
 from prefect import task
 
 from gradatim.schemas.errors import UsageError
+from gradatim.schemas.summary import Fact
 from gradatim.storage.publish import Wanted
 from gradatim.storage.tables import Dataset
 from gradatim.tasks.core.statistics import of_step
@@ -130,15 +131,24 @@ def _run(dataset: Dataset, place: Place, method: Method, versions: Mapping[str, 
 
 
 @task(name="settle difficulty", task_run_name="settle difficulty", **RETRIES)
-def settle(place: Place, names: Sequence[str], versions: Mapping[str, int]) -> StepResult:
-    """Drop estimates that the recipe no longer asks for, and say how far those that it asks for agree."""
+def settle(
+    place: Place, names: Sequence[str], versions: Mapping[str, int], *, derived: Sequence[str] = ()
+) -> StepResult:
+    """Drop estimates that the recipe no longer asks for, and say how far those that it asks for agree.
+
+    `derived` are those that were made from others of them.
+    """
     dataset = place.open()
     parents = [f"{table}@{number}" for table, number in versions.items() if table in ("examples", "responses")]
     for table in ("difficulty", "item_parameters"):
         keep_only(dataset, place, table, names, parents)
     keep_only(dataset, place, "statistics", [GROUP + name for name in names], parents, among=GROUP)
     frame = dataset.scan("difficulty").select("example_id", "method", "value", "percentile").collect()
-    return StepResult(agreement(frame).summary(), current(dataset))
+    summary = agreement(frame).summary()
+    if derived:
+        fact = Fact("made from others", ", ".join(derived), note="they agree with these by construction")
+        summary = replace(summary, facts=(*summary.facts, fact))
+    return StepResult(summary, current(dataset))
 
 
 def current(dataset: Dataset) -> dict[str, int]:
