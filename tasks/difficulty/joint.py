@@ -15,6 +15,7 @@ from gradatim.tasks.difficulty.curves import Curves, total_information
 from gradatim.tasks.difficulty.joint_end import finished, mean_squares, place_extremes
 from gradatim.tasks.difficulty.joint_step import BOUND, HIGH, LOW, Kind
 from gradatim.tasks.difficulty.joint_sweep import Sweep, climb, processors, start_at_rates, start_near
+from gradatim.tasks.difficulty.responses import find_parts
 
 Model = Literal["1pl", "2pl", "3pl", "4pl"]
 MODELS: tuple[Model, ...] = ("1pl", "2pl", "3pl", "4pl")
@@ -185,7 +186,8 @@ def fit_joint(
     Notes
     -----
     Two evaluations of each cell a sweep, 10 to 60 sweeps; 3 bytes a cell of 0 or 1 (up to 65,536 respondents) and some
-    100 bytes an item. 1,000,000 items x 100 respondents: half a minute on two cores (a 1PL: seconds). Standard errors take abilities as
+    100 bytes an item. 1,000,000 items x 100 respondents: half a minute on two cores (a 1PL: seconds).
+    Standard errors take abilities as
     known, so they understate, the more so the fewer items a respondent answered.
 
     Source: R. J. Mislevy (1986). Bayes modal estimation in item response models; L. Tierney, J. B. Kadane (1986).
@@ -218,6 +220,7 @@ def fit_joint(
             -np.log(k[inner] - 1.0)[: few.items],
             times,
             pool,
+            _several_parts(few),
         )
         least, free = tolerance or (1e-4 if single or kind.lower or kind.upper else 1e-6), said in ("free", "common")
         state = start_at_rates(few, slope_at, g[inner], kind)
@@ -306,6 +309,13 @@ def together(cells: Cells, kind: Kind) -> tuple[Cells, np.ndarray, np.ndarray]:
     pointer = np.arange(len(times) + 1, dtype=np.int64) * cells.n
     who = np.tile(np.arange(cells.n).astype(cells.who.dtype), len(times))
     return Cells(pointer, who, means.ravel(), cells.n), group.ravel(), times.astype(np.float64)
+
+
+def _several_parts(cells: Cells) -> tuple[np.ndarray, np.ndarray] | None:
+    if cells.complete or not cells.items:
+        return None
+    found = find_parts(cells)
+    return (found.item, found.respondent) if found.count > 1 else None
 
 
 def _cells(matrix: np.ndarray) -> Cells:

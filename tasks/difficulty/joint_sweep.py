@@ -41,13 +41,26 @@ def processors() -> int:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What one sweep over the blocks needs besides the state."""
+    """What one sweep over the blocks needs besides the state.
+
+    Attributes
+    ----------
+    layout : Layout
+    kind : Kind
+    centre, times : (J,)
+        Where the prior of logit g is centred; how many items each stands for.
+    pool : ThreadPoolExecutor
+    parts : two arrays (J,) and (n,), or None
+        The part of each item and respondent, where these fall into several that share nothing: each part's abilities
+        then have a mean of their own.
+    """
 
     layout: Layout
     kind: Kind
     centre: np.ndarray
     times: np.ndarray
     pool: ThreadPoolExecutor
+    parts: tuple[np.ndarray, np.ndarray] | None = None
 
     def over(self, work: Callable[[slice, Dense | Sparse], T]) -> Iterable[T]:
         """Do `work` on each block on several threads; results come in the order of blocks."""
@@ -155,24 +168,23 @@ def _move_people(sweep: Sweep, state: State, sums: Totals, stretch: float, free:
     """Step every ability, then move and stretch all of them to where their prior fits best, and items with them."""
     theta, information = state.theta, sums.information
     gradient = sums.gradient - theta - 0.5 * state.variance * sums.bend
+    item, person = sweep.parts or (np.zeros(state.x.shape[1], dtype=np.intp), np.zeros(len(theta), dtype=np.intp))
+    size = np.bincount(person)
     if sweep.kind.weak:  # the priors of intercepts look at the mean ability
-        gradient = gradient + _pull(state.x) / len(theta)
+        pull = np.bincount(item, -(state.x[0] * state.x[1]) / D_SD**2, len(size))
+        gradient = gradient + (pull / size)[person]
     move = stretch * np.clip(gradient / (1 + information), -1.0, 1.0)
     new = theta + move
-    middle = float(new.mean())
-    new = new - middle
+    middle = np.bincount(person, new) / size
+    new = new - middle[person]
     information = np.maximum(information + sums.bend * move, 0.0)
     scale = _scale(new, information) if free else 1.0
     x = state.x.copy()
-    x[1] += x[0] * middle
+    x[1] += x[0] * middle[item]
     x[0] *= scale
     variance = 1 / (1 + scale**2 * information)
-    moved = max(float(np.abs(move).max(initial=0.0)), abs(scale - 1), abs(middle))
+    moved = max(float(np.abs(move).max(initial=0.0)), abs(scale - 1), float(np.abs(middle).max()))
     return State(x, new / scale, variance, state.log_a + np.log(scale)), moved
-
-
-def _pull(x: np.ndarray) -> float:
-    return float(-(x[0] * x[1]).sum() / D_SD**2)
 
 
 def _scale(theta: np.ndarray, information: np.ndarray) -> float:

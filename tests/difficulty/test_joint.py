@@ -341,6 +341,18 @@ def test_locations_at_the_abilities_of_the_fit_are_those_of_the_fit() -> None:
         assert locations_given(Cells.of(answers), fit.abilities, fit) == pytest.approx(fit.b, abs=0.03)
 
 
+@pytest.mark.parametrize("model", ["1pl", "2pl"])
+def test_parts_that_share_nothing_settle_quickly_each_with_a_mean_of_its_own(model: joint.Model) -> None:
+    answers = np.full((50, 500), np.nan)
+    answers[:20, :300], answers[20:, 300:] = simulate(20, 300, 1)[0], simulate(30, 200, 2)[0]
+    answers[20:, 300:] = np.maximum(answers[20:, 300:], np.random.default_rng(1).random((30, 200)) < 0.3)
+    fit = fit_joint(answers, model)
+    assert fit.converged
+    assert fit.n_iter < 25
+    assert (np.diff(fit.trace) >= 0).all()
+    assert (fit.abilities[:20].mean(), fit.abilities[20:].mean()) == pytest.approx((0, 0), abs=1e-6)
+
+
 # --- edges
 
 
