@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from gradatim.schemas.errors import DataRefused
-from gradatim.tasks.difficulty.dynamics_window import Whole, Window
+from gradatim.tasks.difficulty.dynamics_window import Whole, Window, first_reason
 
 Floats = NDArray[np.float64]
 
@@ -299,14 +299,9 @@ def _judge(found: pl.DataFrame, measure: Measure, where: str) -> None:
 def _excluded(
     found: pl.DataFrame, ids: pl.Series, measure: Measure, tables: Mapping[str, Any], others: pl.LazyFrame | None
 ) -> pl.DataFrame:
-    def because(frame: pl.DataFrame, reason: str) -> pl.DataFrame:
-        return frame.select(pl.col("example_id").cast(pl.String), reason=pl.lit(reason))
-
-    parts = [because(found.filter(pl.col("n") == 0), f"no finite {measure.name}")]
+    reasons = [(found.filter(pl.col("n") == 0).lazy(), f"no finite {measure.name}")]
     if others is not None:
-        parts.append(because(others.unique().collect(engine="streaming"), "no row in the runs and epochs that count"))
+        reasons.append((others, "no row in the runs and epochs that count"))
     if "examples" in tables:
-        known = tables["examples"].lazy().select("example_id").collect()
-        parts.append(because(known, "no row in the dynamics"))
-    told = pl.concat(parts).join(ids.to_frame("example_id"), on="example_id", how="anti")
-    return told.unique("example_id", keep="first", maintain_order=True).sort("example_id")
+        reasons.append((tables["examples"].lazy(), "no row in the dynamics"))
+    return first_reason(reasons, ids)

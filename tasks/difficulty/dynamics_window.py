@@ -232,3 +232,27 @@ def at_last_epoch(chosen: Window) -> Window:
         chosen.without_epoch,
         chosen.others if chosen.others is not None else chosen.rows.select("example_id"),
     )
+
+
+def first_reason(reasons: Sequence[tuple[pl.LazyFrame, str]], measured: pl.Series) -> pl.DataFrame:
+    """List the examples of some frames that are not among `measured`, each with the first reason that holds.
+
+    Returns
+    -------
+    polars.DataFrame
+        example_id, reason; unique and sorted by id.
+    """
+    known = pl.DataFrame({"example_id": measured})
+    told = [
+        frame.select(pl.col("example_id").cast(pl.String).unique())
+        .collect(engine="streaming")
+        .join(known, on="example_id", how="anti")
+        .with_columns(place=pl.lit(place), reason=pl.lit(reason))
+        for place, (frame, reason) in enumerate(reasons)
+    ]
+    return (
+        pl.concat(told)
+        .sort("example_id", "place")
+        .unique("example_id", keep="first", maintain_order=True)
+        .drop("place")
+    )

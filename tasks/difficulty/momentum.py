@@ -16,8 +16,8 @@ from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.reduce import group_sums
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
-from gradatim.tasks.difficulty.dynamics_window import Names, check_numbers, check_whole
-from gradatim.tasks.difficulty.result import Difficulty, Picture, build, method_name, no_rows_excluded
+from gradatim.tasks.difficulty.dynamics_window import Names, check_numbers, check_whole, first_reason
+from gradatim.tasks.difficulty.result import Difficulty, Picture, build, method_name
 
 SOURCE = (
     "X. Jiang, J. Huang, S. Jin, S. Lu (2023). Domain generalization via balancing training difficulty and model "
@@ -303,15 +303,13 @@ def _details(decision: NDArray[np.int64], seen: NDArray[np.int64], counts: NDArr
 
 
 def _excluded(tables: Mapping[str, Any], ids: pl.Series, never: pl.Series, at: int) -> pl.DataFrame:
-    found = [no_rows_excluded()]
-    found.append(pl.DataFrame({"example_id": never}).with_columns(reason=pl.lit(f"not seen up to round {at}")))
-    if "examples" in tables:
-        known = tables["examples"].lazy().select(pl.col("example_id").cast(pl.String)).collect()["example_id"]
-        lacking = known.filter(~known.is_in(ids.implode()))
-        found.append(
-            pl.DataFrame({"example_id": lacking}).with_columns(reason=pl.lit("no finite loss in the dynamics"))
-        )
-    return pl.concat(found).sort("example_id")
+    decided = ids.filter(~ids.is_in(never.implode()))
+    reasons = [
+        (pl.LazyFrame({"example_id": never}), f"not seen up to round {at}"),
+        (tables["dynamics"].lazy(), "no finite loss in the runs that count"),
+        *([(tables["examples"].lazy(), "no row in the dynamics")] if "examples" in tables else []),
+    ]
+    return first_reason(reasons, decided)
 
 
 def _settings(config: MomentumConfig) -> dict[str, Cell]:

@@ -124,7 +124,7 @@ def test_missing_epochs_lost_losses_and_unseen_examples_are_said() -> None:
     examples = pl.DataFrame({"example_id": [f"e{i:03d}" for i in range(4)]})
     d = _run(frame, examples=examples)
     assert d.table["flag"].to_list() == [None, "not seen in round 2: decided in round 1", None]
-    assert d.excluded.rows() == [("e003", "no finite loss in the dynamics")]
+    assert d.excluded.rows() == [("e003", "no finite loss in the runs that count")]
     assert d.notes["rows without a finite loss, left out"] == 3
     assert ("e002", "not seen up to round 1") in _run(frame, examples=examples, round=1).excluded.rows()
 
@@ -158,3 +158,20 @@ def test_bad_dynamics_and_settings_are_named() -> None:
             resolve("difficulty", Step(method="momentum", settings=given_))
         assert said in str(caught.value)
     assert DECISIONS == ("drop", "learn", "postpone")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_whoever_has_no_loss_or_another_run_is_listed_with_or_without_the_examples(known: bool) -> None:
+    frame = pl.DataFrame(
+        {
+            "run_id": ["r", "r", "r", "s"],
+            "example_id": ["a", "b", "c", "d"],
+            "epoch": [0] * 4,
+            "position": [0, 1, 2, 0],
+            "loss": [1.0, None, float("inf"), 1.0],
+        }
+    )
+    more = {"examples": pl.DataFrame({"example_id": list("abcde")})} if known else {}
+    absent = [("e", "no row in the dynamics")] if known else []
+    found = _run(frame, runs=("r",), **more)
+    assert found.excluded.rows() == [(i, "no finite loss in the runs that count") for i in "bcd"] + absent
