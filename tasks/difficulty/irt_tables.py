@@ -16,6 +16,8 @@ from gradatim.tasks.difficulty.result import conform
 FEW, FEW_ASYMPTOTIC = 50, 200
 """Respondents below which discriminations, and asymptotes, say little (simulated in docs/difficulty/irt.md)."""
 BACKWARDS = "negative discrimination: abler respondents do worse"
+WIDE = 10.0
+"""Standard error of a location, in logits, from which on it says nothing: abilities lie within some three of 0."""
 
 
 def flags(made: Calibration) -> np.ndarray:
@@ -24,6 +26,7 @@ def flags(made: Calibration) -> np.ndarray:
     r = score_correlations(cells, fit.abilities)
     backwards = (fit.extreme == 0) & (r < -1.96 / np.sqrt(cells.answered))
     flag = np.full(cells.items, None, dtype=object)
+    flag[fit.se_b > WIDE] = f"hardly any discrimination: the location has an error of more than {WIDE:.0f} logits"
     flag[backwards | (fit.a < 0)] = BACKWARDS
     flag[fit.at_bound] = "separates respondents perfectly: discrimination at its bound"
     flag[fit.asymptote_at_bound] = "an asymptote ran to the end of its range"

@@ -304,7 +304,7 @@ def without(frame: pl.DataFrame, respondents: pl.DataFrame | None, name: str) ->
     respondents : polars.DataFrame or None
         respondent_id and family, where families are known.
     name : str
-        A respondent_id or, where none is so called, a family.
+        A respondent_id or, where none is so called, a family; a number stands for its text, as in ids.
 
     Returns
     -------
@@ -316,7 +316,7 @@ def without(frame: pl.DataFrame, respondents: pl.DataFrame | None, name: str) ->
     UsageError
         If nobody and no family is so called.
     """
-    known = frame["respondent_id"].cast(pl.String).unique()
+    name, known = str(name), frame["respondent_id"].cast(pl.String).unique()
     if name in known:
         gone = [name]
     else:

@@ -188,6 +188,16 @@ def test_irt_flags_extreme_backward_and_unanswered_examples_and_few_respondents(
     assert "read with care" in d.explain("example-030")
 
 
+def test_irt_flags_locations_that_no_discrimination_holds() -> None:
+    answers = _answers(300, 8, 4)
+    answers[:, 3] = np.arange(300) % 4 > 0  # three in four, whoever they are: no slope, so no location
+    d = _run("irt", {"responses": from_matrix(answers)}, model="2pl", priors="none", splits=0)
+    row = d.table.row(3, named=True)
+    assert row["standard_error"] > 10
+    assert "hardly any discrimination" in row["flag"]
+    assert d.table["flag"].drop_nulls().len() == 1
+
+
 def test_irt_says_who_is_all_right_or_all_wrong() -> None:
     answers = np.vstack([ANSWERS, np.ones(60), np.zeros(60)])
     d = _run("irt", {"responses": from_matrix(answers)})

@@ -165,3 +165,11 @@ def test_a_respondent_or_a_family_can_be_left_out_and_a_wrong_name_is_answered()
     assert gone == ("m-1", "m-2")
     with pytest.raises(UsageError, match="did you mean 'other'"):
         without(frame, families, "othr")
+
+
+def test_respondents_with_numbers_for_ids_are_left_out_by_number_or_text() -> None:
+    frame = _frame([("7", "x", 1.0), ("8", "x", 0.0)]).with_columns(pl.col("respondent_id").cast(pl.Int64))
+    for name in (7, "7"):
+        assert without(frame, None, name)[0]["respondent_id"].to_list() == [8]  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="called '9'"):
+        without(frame, None, 9)  # type: ignore[arg-type]
