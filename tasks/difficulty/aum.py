@@ -162,7 +162,7 @@ def threshold_samples(
     -----
     O(n log n). Source: G. Pleiss et al. (2020). Identifying mislabeled data using the area under the margin ranking.
     """
-    names, classes = pl.Series(ids, dtype=pl.String), pl.Series(labels, strict=False)
+    names, classes = pl.Series(ids, strict=False).cast(pl.String), pl.Series(labels, strict=False)
     n = len(names)
     if len(classes) != n or names.n_unique() != n or names.null_count() or not n:
         raise UsageError(

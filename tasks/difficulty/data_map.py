@@ -78,7 +78,10 @@ def regions(confidence: ArrayLike, variability: ArrayLike, share: float = 0.33) 
     O(n). Source: S. Swayamdipta et al. (2020). Dataset cartography: mapping and diagnosing datasets with training
     dynamics.
     """
-    c, v = np.asarray(confidence, dtype=np.float64), np.asarray(variability, dtype=np.float64)
+    try:
+        c, v = np.asarray(confidence, dtype=np.float64), np.asarray(variability, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error), where="regions", expected="two rows of numbers") from None
     if c.shape != v.shape or c.ndim != 1 or not 0 < share <= 1:
         raise UsageError(
             f"confidence of shape {c.shape}, variability of shape {v.shape}, share {share}",

@@ -1,7 +1,7 @@
 """Which examples to train on, by what rollouts say: hard, easy, medium, learnable, a band, strata or a mixture.
 
-Each function takes the table of `rollouts` or `pass_rate` (example_id, raw: pass rate, n), its rows in any order, and
-returns ids in the order of their selection. Ties are broken by id; chance is a pure function of seed and id.
+Each function takes what `rollouts` or `pass_rate` gave, or its table (example_id, raw: pass rate, n; rows in any order),
+and returns ids in the order of their selection. Ties are broken by id; chance is a pure function of seed and id.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ def medium(table: pl.DataFrame, size: int, seed: int = 0) -> list[str]:
 
 def hard_nonzero(table: pl.DataFrame, size: int, seed: int = 0) -> list[str]:
     """The lowest pass rates first, without examples that failed in all of eight rollouts or more: no signal there."""
-    return hard(table.filter((pl.col("raw") > 0) | (pl.col("n") < ENOUGH)), size)
+    return hard(_read(table).filter((pl.col("raw") > 0) | (pl.col("n") < ENOUGH)), size)
 
 
 def max_learnability(table: pl.DataFrame, size: int, seed: int = 0) -> list[str]:
     """The largest p(1 - p) first, so pass rates nearest to one half."""
     distance = (pl.col("raw") - 0.5).abs().round(DECIMALS)
-    return _first(table.sort(distance, pl.col("example_id")), size)
+    return _first(_read(table).sort(distance, pl.col("example_id")), size)
 
 
 def random(table: pl.DataFrame, size: int, seed: int = 0) -> list[str]:
     """Any examples, by the hash of seed and id: adding rows takes places, but changes no one's order."""
-    return _first(_drawn(table, seed, "random"), size)
+    return _first(_drawn(_read(table), seed, "random"), size)
 
 
 STRATEGIES: dict[str, Callable[[pl.DataFrame, int, int], list[str]]] = {
@@ -87,7 +87,7 @@ def band(table: pl.DataFrame, *, low: float, high: float, size: int | None = Non
     """Examples whose pass rate is in [low, high], at random, `size` of them or all."""
     if not 0 <= low <= high <= 1:
         raise UsageError(f"a band from {low} to {high}", where="selection band", expected="0 <= low <= high <= 1")
-    inside = table.filter(pl.col("raw").round(DECIMALS).is_between(round(low, DECIMALS), round(high, DECIMALS)))
+    inside = _read(table).filter(pl.col("raw").round(DECIMALS).is_between(round(low, DECIMALS), round(high, DECIMALS)))
     return _first(_drawn(inside, seed, "band"), max(1, len(inside)) if size is None else size)
 
 
@@ -117,15 +117,26 @@ def mixture(table: pl.DataFrame, weights: Mapping[str, float], *, size: int, see
     shares = _shares(list(weights.values()), _positive(size), "weight")
     found: list[str] = []
     for strategy, share in zip(weights, shares, strict=True):
-        left = table.filter(~pl.col("example_id").is_in(found))
+        left = _read(table).filter(~pl.col("example_id").is_in(found))
         if share:
             found += select(left, strategy, size=share, seed=seed)
     return found
 
 
+def _read(table: pl.DataFrame) -> pl.DataFrame:
+    """Take a table, or a result that has one; its pass rates must be known."""
+    found: pl.DataFrame = getattr(table, "table", table)
+    for name in ("example_id", "raw", "n"):
+        if name not in found.columns:
+            raise UsageError(
+                f"there is no column {name!r}", where="selection", expected="the table of rollouts or pass_rate"
+            )
+    return found
+
+
 def _ranked(table: pl.DataFrame) -> pl.DataFrame:
     """Sort by failure rate, easiest first, ties by id."""
-    return table.sort((1.0 - pl.col("raw")).round(DECIMALS), pl.col("example_id"))
+    return _read(table).sort((1.0 - pl.col("raw")).round(DECIMALS), pl.col("example_id"))
 
 
 def _drawn(table: pl.DataFrame, seed: int, purpose: str) -> pl.DataFrame:
@@ -138,9 +149,9 @@ def _first(table: pl.DataFrame, size: int) -> list[str]:
 
 
 def _positive(size: int) -> int:
-    if size < 1:
-        raise UsageError(f"a selection of size {size}", where="selection", expected="at least 1")
-    return size
+    if size < 1 or size != int(size):
+        raise UsageError(f"a selection of size {size}", where="selection", expected="a whole number from 1")
+    return int(size)
 
 
 def _shares(weights: Sequence[float], size: int, word: str) -> list[int]:

@@ -859,3 +859,9 @@ def test_an_example_outside_of_the_rows_that_count_is_listed_with_or_without_the
     examples = pl.DataFrame({"example_id": ["a", "b", "c", "d"]})
     found = gd.difficulty(method, dynamics=frame, examples=examples, **settings)
     assert found.excluded.rows() == [outside, ("d", "no row in the dynamics")]
+
+
+def test_threshold_samples_take_numbers_for_ids() -> None:
+    from gradatim.tasks.difficulty.aum import threshold_samples
+
+    assert threshold_samples([1, 2, 3], [0, 1, 0]).equals(threshold_samples(["1", "2", "3"], [0, 1, 0]))  # type: ignore[list-item]

@@ -308,3 +308,14 @@ def test_an_unknown_respondent_is_answered_where_it_stands() -> None:
 def test_one_rollout_each_may_be_true_or_false() -> None:
     examples = pl.DataFrame({"example_id": ["a", "b"], "solved": [True, False]})
     assert run({"examples": examples}, RolloutsConfig(successes="solved", samples=1)).table["value"].to_list() == [0, 1]
+
+
+def test_a_selection_takes_the_result_itself_and_answers_what_it_cannot_take() -> None:
+    examples = pl.DataFrame({"example_id": ["a", "b", "c"], "s": [0, 3, 9]})
+    found = run({"examples": examples}, RolloutsConfig(successes="s", samples=10))
+    for name in selection.STRATEGIES:
+        assert selection.select(found, name, size=2) == selection.select(found.table, name, size=2)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="no column 'raw'"):
+        selection.select(found.table.drop("raw"), "max_learnability", size=1)
+    with pytest.raises(UsageError, match=r"a selection of size 1\.5"):
+        selection.select(found.table, "hard", size=1.5)  # type: ignore[arg-type]
