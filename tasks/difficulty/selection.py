@@ -1,7 +1,7 @@
 """Which examples to train on, by what rollouts say: hard, easy, medium, learnable, a band, strata or a mixture.
 
-Each function takes what `rollouts` or `pass_rate` gave, or its table (example_id, raw: pass rate, n; rows in any order),
-and returns ids in the order of their selection. Ties are broken by id; chance is a pure function of seed and id.
+Each function takes what `rollouts` or `pass_rate` gave, or its table (example_id, raw: pass rate, n) in any order, and
+returns ids in the order of their selection. Ties are broken by id; chance is a pure function of seed and id.
 """
 
 from __future__ import annotations
