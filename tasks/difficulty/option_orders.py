@@ -199,7 +199,7 @@ def _expected(reason: str) -> str:
     if "permutation" in reason:
         return "the option at each shown place, each of them once, from 0:  [1, 0, 2]"
     if "gold" in reason:
-        return "the right option before permutation, from 0"
+        return "the right option before permutation, counted from 0 (not from 1)"
     return "a probability of at least 0 for each of two or more options, adding up to at most 1"
 
 

@@ -25,6 +25,10 @@ SOURCE = (
 LEVELS = (0.3, 0.7)
 SMALLEST = 2.0**-126
 """Probabilities below (those that float32 calls 0) cost as many nats as this one, 87.3."""
+LIKE_EPOCHS = (
+    "the numbers in the column epoch follow one another as passes over the data do: here they should be the number of "
+    "examples that each probe was trained on, such as 5, 10, 20; else use confidence"
+)
 
 
 class PrequentialConfig(DynamicsConfig):
@@ -94,6 +98,8 @@ def run(tables: Mapping[str, pl.DataFrame], config: PrequentialConfig, seed: int
     cells = replace(reduce(_by_model(probes, config, where), GOLD, tables, where), repeats=0)
     mean, error = cells.over_runs(cells.mean, standard_error(cells))
     value = 1.0 - mean
+    online = _online(probes)
+    like_epochs = len(probes.epochs) > 2 and bool((np.diff(probes.epochs) == 1).all()) and not all(online.values())
     return finish(
         cells,
         config,
@@ -107,7 +113,8 @@ def run(tables: Mapping[str, pl.DataFrame], config: PrequentialConfig, seed: int
         seed=seed,
         source=SOURCE,
         notes={"runs": len(probes.runs), "models": len(cells.window.runs)},
-        statistics=_codelengths(probes, config),
+        statistics=_codelengths(probes, online, config),
+        warnings=[LIKE_EPOCHS] * like_epochs,
         details=_details(value),
     )
 
@@ -153,7 +160,14 @@ def _details(value: Floats) -> pl.Series:
     return frame.select(pl.struct(pl.all()).struct.json_encode()).to_series()
 
 
-def _codelengths(probes: Window, config: PrequentialConfig) -> pl.DataFrame:
+def _online(probes: Window) -> dict[int, bool]:
+    """Say of each run whether each example comes once in it."""
+    ids = pl.col("example_id")
+    once = probes.rows.group_by("run").agg(once=ids.n_unique() == ids.len()).sort("run").collect(engine="streaming")
+    return dict(once.iter_rows())
+
+
+def _codelengths(probes: Window, online: Mapping[int, bool], config: PrequentialConfig) -> pl.DataFrame:
     """Codelength of each probe's run, in the schema of the table `statistics`."""
     gold = pl.col("gold_probability").cast(pl.Float64)
     fixed = (-gold.clip(SMALLEST, 1.0).log() * 2.0**32).round().cast(pl.Int128)
@@ -171,9 +185,6 @@ def _codelengths(probes: Window, config: PrequentialConfig) -> pl.DataFrame:
         .sort("run", "code")
         .collect(engine="streaming")
     )
-    ids = pl.col("example_id")
-    once = probes.rows.group_by("run").agg(once=ids.n_unique() == ids.len()).sort("run").collect(engine="streaming")
-    online = dict(once.iter_rows())
     rows: list[Statistic] = []
     for place, name in enumerate(probes.runs):
         mine = losses.filter(pl.col("run") == place)

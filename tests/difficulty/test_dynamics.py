@@ -865,3 +865,12 @@ def test_threshold_samples_take_numbers_for_ids() -> None:
     from gradatim.tasks.difficulty.aum import threshold_samples
 
     assert threshold_samples([1, 2, 3], [0, 1, 0]).equals(threshold_samples(["1", "2", "3"], [0, 1, 0]))  # type: ignore[list-item]
+
+
+def test_epochs_taken_for_sizes_of_training_sets_are_a_warning() -> None:
+    epochs = pl.concat([_few().with_columns(epoch=pl.col("epoch") + 2 * k, position=pl.lit(k)) for k in range(2)])
+    assert any("follow one another" in warning for warning in gd.difficulty("prequential", dynamics=epochs).warnings)
+    sizes = epochs.with_columns(epoch=5 * 2 ** pl.col("epoch").cast(pl.Int64))
+    assert not gd.difficulty("prequential", dynamics=sizes).warnings
+    online = pl.DataFrame({"example_id": list("abcd"), "epoch": [0, 1, 2, 3], "gold_probability": [0.5] * 4})
+    assert not gd.difficulty("prequential", dynamics=online).warnings
