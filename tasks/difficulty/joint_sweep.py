@@ -13,7 +13,10 @@ import numpy as np
 from gradatim.tasks.difficulty.cells import Cells, Dense, Layout, Sparse
 from gradatim.tasks.difficulty.curves import Curves
 from gradatim.tasks.difficulty.joint_step import (
+    BOUND,
     D_SD,
+    HIGH,
+    LOW,
     Abilities,
     Kind,
     Stepped,
@@ -23,6 +26,8 @@ from gradatim.tasks.difficulty.joint_step import (
 )
 
 T = TypeVar("T")
+FLATTEST = 1e-3
+"""Where slopes stop that fall because respondents do not differ."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,12 @@ def start_near(
 def climb(
     sweep: Sweep, state: State, tolerance: float, sweeps: int, free: bool
 ) -> tuple[State, tuple[float, ...], bool]:
-    """Sweep until nothing moves; a step of abilities that lowers the value is shortened."""
+    """Sweep until nothing moves, with Anderson's acceleration.
+
+    A jump that lowers the value is taken back, and a step of abilities that does is shortened: the value never falls.
+
+    Source: D. G. Anderson (1965). Iterative procedures for nonlinear integral equations.
+    """
     trace: list[float] = []
     if not sweep.layout.cells.items:
         return replace(state, variance=np.ones_like(state.variance)), (), True
@@ -142,10 +152,16 @@ def climb(
     slack = 2e-7 if sweep.layout.kind is np.float32 else 1e-12
     stretch, settled = 1.0, False
     last: tuple[State, Totals] | None = None
+    plain: State | None = None
+    memory = Memory(sweep.kind)
     for _ in range(sweeps):
         x, before, after, moved = sweep.items(state)
         value = sweep.value(state, before)
-        if trace and value < trace[-1] - slack * abs(trace[-1]) and last is not None:
+        if last is not None and not value >= trace[-1] - slack * abs(trace[-1]):
+            memory = Memory(sweep.kind)
+            if plain is not None:
+                state, plain = plain, None
+                continue
             stretch /= 4
             if stretch < 1e-3:
                 return last[0], tuple(trace), settled
@@ -156,12 +172,48 @@ def climb(
             new = replace(new, log_a=float(np.log(x[0]).mean()))
         climbed = sweep.value(new, after)
         trace.append(max(climbed, trace[-1]) if trace else climbed)
-        last, stretch = (new, after), 1.0
+        last, stretch, plain = (new, after), 1.0, None
+        start = state
         state, people = _move_people(sweep, new, after, stretch, free)
         settled = max(moved, people) < tolerance
         if settled:
             return new, tuple(trace), True
+        jumped = memory.jump(start, state) if len(trace) >= 4 else None
+        if jumped is not None:
+            plain, state = state, jumped
     return last[0] if last else state, tuple(trace), False
+
+
+class Memory:
+    """The last sweeps, from which the next state is extrapolated: by what best cancels the moves of abilities."""
+
+    def __init__(self, kind: Kind, size: int = 5) -> None:
+        self.kind, self.size = kind, size
+        self.ends: list[State] = []
+        self.moves: list[np.ndarray] = []
+
+    def jump(self, start: State, end: State) -> State | None:
+        """Note a sweep from `start` to `end` and extrapolate; None where there is nothing to go by, or too far to."""
+        self.ends = [*self.ends, end][-self.size :]
+        self.moves = [*self.moves, end.theta - start.theta][-self.size :]
+        if len(self.moves) < 2:
+            return None
+        mix = np.linalg.lstsq(np.diff(np.array(self.moves), axis=0).T, self.moves[-1], rcond=1e-8)[0]
+        theta, x = end.theta.copy(), end.x.copy()
+        rows = [0, *self.kind.free] if not self.kind.slope else list(self.kind.free)
+        for share, one, next_ in zip(mix, self.ends[:-1], self.ends[1:], strict=True):
+            theta -= share * (next_.theta - one.theta)
+            x[rows] -= share * (next_.x[rows] - one.x[rows])
+        inside = np.abs(x[0]).max() <= BOUND and (x[0].min() > 0 or not (self.kind.weak and self.kind.slope))
+        if not inside or np.abs(theta - end.theta).max() > 3.0:
+            return None
+        for k, low, high in ((2, LOW, HIGH), (3, -HIGH, -LOW)):
+            if k in self.kind.free:
+                x[k] = np.clip(x[k], low, high)
+        log_a = end.log_a
+        if self.kind.slope and self.kind.weak and not (self.kind.lower or self.kind.upper):
+            log_a = float(np.log(x[0]).mean())
+        return replace(end, theta=theta, x=x, log_a=log_a)
 
 
 def _move_people(sweep: Sweep, state: State, sums: Totals, stretch: float, free: bool) -> tuple[State, float]:
@@ -178,8 +230,9 @@ def _move_people(sweep: Sweep, state: State, sums: Totals, stretch: float, free:
     middle = np.bincount(person, new) / size
     new = new - middle[person]
     information = np.maximum(information + sums.bend * move, 0.0)
-    scale = _scale(new, information) if free else 1.0
     x = state.x.copy()
+    steepest = max(float(np.abs(x[0]).max(initial=0.0)), 1e-300)
+    scale = float(np.clip(_scale(new, information), min(1.0, FLATTEST / steepest), BOUND / steepest)) if free else 1.0
     x[1] += x[0] * middle[item]
     x[0] *= scale
     variance = 1 / (1 + scale**2 * information)

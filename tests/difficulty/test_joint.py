@@ -353,6 +353,20 @@ def test_parts_that_share_nothing_settle_quickly_each_with_a_mean_of_its_own(mod
     assert (fit.abilities[:20].mean(), fit.abilities[20:].mean()) == pytest.approx((0, 0), abs=1e-6)
 
 
+def test_two_groups_that_five_responses_join_are_placed_as_by_the_marginal_fit() -> None:
+    random = np.random.default_rng(0)
+    theta, b = random.normal(size=60), random.normal(size=600)
+    b[300:] += 1
+    full = (random.random((60, 600)) < 1 / (1 + np.exp(b - theta[:, None]))).astype(float)
+    answers = np.full_like(full, np.nan)
+    answers[:30, :300], answers[30:, 300:], answers[0, 300:305] = full[:30, :300], full[30:, 300:], full[0, 300:305]
+    fit, marginal = fit_joint(answers), fit_irt(answers, errors=False)
+    assert fit.converged
+    assert fit.n_iter < 60  # hundreds without acceleration
+    apart = [x.b[300:].mean() - x.b[:300].mean() for x in (fit, marginal)]
+    assert apart[0] == pytest.approx(apart[1], abs=2e-3)
+
+
 # --- edges
 
 
