@@ -19,13 +19,15 @@ from gradatim.schemas.summary import SummaryChart
 from gradatim.tasks.core import chart_parts as parts
 from gradatim.tasks.core import format as fmt
 
+MOST_STEPS = 100_000
+"""Even steps from the least value to the greatest up to which a histogram's bars follow them."""
+
 
 def histogram(values: ArrayLike | pl.Series, *, title: str, x: str, bins: int = 30) -> Any:
     """Draw the distribution of `values` (N numbers; missing ones are left out and counted in the subtitle).
 
     `x` names the axis. The counts are made here, so a chart of a million values embeds `bins` rows. Where all values
-    stand on a few even steps, as counts and shares of ten do, each step has a bar of its own, with the step in its
-    middle.
+    stand on even steps, as counts and shares of ten do, each bar holds as many steps, one if there are few.
     """
     import altair as alt
 
@@ -62,11 +64,13 @@ def _edges(finite: np.ndarray, bins: int) -> np.ndarray:
         return np.array([middle - 3 * pad, middle - pad, middle + pad, middle + 3 * pad])
     if not np.isfinite(high - low):
         return np.array([low, 0.0, high])
-    if 1 < different.size <= bins:
-        step = float(np.diff(different).min())
+    step = float(np.diff(different).min())
+    if (high - low) / step < MOST_STEPS:
         place = (different - low) / step
-        if place[-1] <= bins - 0.5 and np.abs(place - place.round()).max() < 1e-6:
-            return np.asarray(low + step * (np.arange(round(place[-1]) + 2) - 0.5))
+        if np.abs(place - place.round()).max() < 1e-6:
+            together = -(-(round(place[-1]) + 1) // bins)  # steps in a bar: as many in each
+            many = -(-(round(place[-1]) + 1) // together)
+            return np.asarray(low + step * (np.arange(many + 1) * together - 0.5))
     return np.linspace(low, high, max(1, min(bins, different.size)) + 1)
 
 

@@ -76,6 +76,11 @@ def test_values_on_a_few_even_steps_have_a_bar_each_with_the_value_in_its_middle
     assert [(row["x"] + row["x2"]) / 2 for row in rows] == pytest.approx([i / 10 for i in range(11)])
 
 
+def test_counts_that_are_more_than_bars_fall_evenly_into_them() -> None:
+    rows = values(charts.histogram(np.repeat(np.arange(31.0), 7), title="t", x="v", bins=30))
+    assert [row["y"] for row in rows] == [14] * 15 + [7]  # two counts a bar, and the last one
+
+
 def test_bars_keep_the_order_and_the_values_of_the_frame(arms: pl.DataFrame) -> None:
     drawn = charts.bars(arms.reverse(), x="bin", y="accuracy", color="arm", low="low", high="high", title="t")
     spec = drawn.to_dict()
