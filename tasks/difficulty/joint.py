@@ -21,6 +21,8 @@ Model = Literal["1pl", "2pl", "3pl", "4pl"]
 MODELS: tuple[Model, ...] = ("1pl", "2pl", "3pl", "4pl")
 SINGLE = 20_000_000
 """Cells above which arithmetic is in single precision (sums are not)."""
+FLAT = 0.05
+"""Median slope below which respondents do not differ by more than chance: curves are flat, locations anywhere."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class JointFit:
     slope, guessing, priors, errors : str
         How slopes, lower asymptotes, priors and standard errors were made.
     trace : tuple of float
-        What is climbed, after each sweep; never falls.
+        What is climbed, after each sweep; never falls by more than rounding.
     estimator : str
         joint map.
     """
@@ -229,9 +231,12 @@ def fit_joint(
         if kind.lower or kind.upper:  # asymptotes are freed where the curves without them stand
             state = climb(replace(sweep, kind=replace(kind, lower=False, upper=False)), state, 1e-2, sweeps, free)[0]
         state, trace, settled = climb(sweep, state, least, sweeps, free)
-        if free and not kind.slope and len(inner) and float(state.x[0, 0]) < 0.05:
-            said = f"fixed: the free one fell to {float(state.x[0, 0]):.2g}, respondents do not differ"
-            state, trace, settled = climb(sweep, start_at_rates(few, 1.0, g[inner], kind), least, sweeps, False)
+        typical = float(np.median(np.abs(state.x[0]))) if len(inner) else slope_at
+        if free and typical < FLAT:
+            said = f"fixed: the free one fell to {typical:.2g}, respondents do not differ"
+            kind, free = replace(kind, slope=False, weak=kind.weak and not kind.plain), False
+            sweep, first = replace(sweep, kind=kind), start_at_rates(few, 1.0, g[inner], kind)
+            state, trace, settled = climb(sweep, first, least, sweeps, free)
         full = np.full((11, cells.items), np.nan)
         full[2], full[3] = g, 1.0
         full[:9, inner], loglik = finished(sweep, state, group, errors)

@@ -141,7 +141,9 @@ def climb(
 ) -> tuple[State, tuple[float, ...], bool]:
     """Sweep until nothing moves, with Anderson's acceleration.
 
-    A jump that lowers the value is taken back, and a step of abilities that does is shortened: the value never falls.
+    A jump that lowers the value is taken back, a step of abilities that does is shortened, and one of items, which
+    takes the variances from where abilities came, is repeated with those where they are: these no step of items can
+    lower, for the log-determinant is concave. So the value never falls by more than rounding.
 
     Source: D. G. Anderson (1965). Iterative procedures for nonlinear integral equations.
     """
@@ -150,7 +152,7 @@ def climb(
         return replace(state, variance=np.ones_like(state.variance)), (), True
     # what rounding may take from the sum of so many logarithms
     slack = 2e-7 if sweep.layout.kind is np.float32 else 1e-12
-    stretch, settled = 1.0, False
+    stretch, settled, exact = 1.0, False, False
     last: tuple[State, Totals] | None = None
     plain: State | None = None
     memory = Memory(sweep.kind)
@@ -171,8 +173,11 @@ def climb(
         if sweep.kind.slope and sweep.kind.weak and not (sweep.kind.lower or sweep.kind.upper):
             new = replace(new, log_a=float(np.log(x[0]).mean()))
         climbed = sweep.value(new, after)
-        trace.append(max(climbed, trace[-1]) if trace else climbed)
-        last, stretch, plain = (new, after), 1.0, None
+        if climbed < value - slack * abs(value) and not exact:
+            state, exact = replace(state, variance=1 / (1 + before.information)), True
+            continue
+        trace.append(climbed)
+        last, stretch, plain, exact = (new, after), 1.0, None, False
         start = state
         state, people = _move_people(sweep, new, after, stretch, free)
         settled = max(moved, people) < tolerance

@@ -247,7 +247,7 @@ def test_standard_errors_are_those_of_each_items_curvature() -> None:
 @settings(max_examples=20)
 def test_what_is_climbed_never_falls_and_everything_stays_finite(seed: int, model: joint.Model, share: float) -> None:
     fit = fit_joint(_sparse(15, 12, share, seed), model, sweeps=60)
-    assert (np.diff(fit.trace) >= 0).all()
+    assert (np.diff(fit.trace) >= -2e-12 * (1 + np.abs(fit.trace[1:]))).all()  # values as they are: rounded
     for value in (fit.a, fit.b, fit.d, fit.abilities, fit.ability_se, fit.loglik):
         assert np.isfinite(value).all()
     assert ((fit.g >= 0) & (fit.g < fit.u + 1e-9) & (fit.u <= 1)).all()
@@ -349,7 +349,7 @@ def test_parts_that_share_nothing_settle_quickly_each_with_a_mean_of_its_own(mod
     fit = fit_joint(answers, model)
     assert fit.converged
     assert fit.n_iter < 25
-    assert (np.diff(fit.trace) >= 0).all()
+    assert (np.diff(fit.trace) >= -2e-12 * (1 + np.abs(fit.trace[1:]))).all()  # values as they are: rounded
     assert (fit.abilities[:20].mean(), fit.abilities[20:].mean()) == pytest.approx((0, 0), abs=1e-6)
 
 
