@@ -14,7 +14,7 @@ from gradatim.schemas.summary import Fact, Summary, SummaryTable
 from gradatim.schemas.tables import TABLES
 from gradatim.storage.tables import Dataset
 from gradatim.tasks.core.registry import AREAS, Plugin, plugins
-from gradatim.tasks.ingest.dynamics import check_dynamics
+from gradatim.tasks.ingest.dynamics import FIGURES, check_dynamics
 from gradatim.tasks.ingest.examples import examples_schema, read_options
 from gradatim.tasks.ingest.features import check_features
 from gradatim.tasks.ingest.inspection import Inspection, inspect
@@ -98,7 +98,9 @@ def check_recipe(recipe: str, store: str | None, data: str | None) -> Summary:
     for problem in _problems(job, names):
         raise problem
     for table, section in job.recipe.sources():
-        _check_source(section, job.place.base)
+        figures = _check_source(section, job.place.base)
+        if isinstance(section, Dynamics):
+            _check_figures(job, section, figures)
         facts.append(Fact(table, section.source, note="columns and first rows looked at"))
     if job.recipe.responses is not None:
         facts.append(Fact("responses", job.recipe.responses.source, note="columns and scores looked at"))
@@ -106,20 +108,38 @@ def check_recipe(recipe: str, store: str | None, data: str | None) -> Summary:
     rows = tuple((method.area, method.name, method.plugin.name, method.plugin.maturity) for method in steps)
     return Summary(
         step="check",
-        headline=f"{recipe} works: {len(rows)} methods, every file and column is there",
+        headline=f"{recipe} works: {len(rows)} method{'' if len(rows) == 1 else 's'}, every file and column is there",
         facts=tuple(facts),
         tables=(SummaryTable("Methods", ("area", "name", "method", "maturity"), rows),),
         next=(f"gradatim plan {recipe}", f"gradatim run {recipe}"),
     )
 
 
-def _check_source(section: Dynamics | Options | Features, base: str) -> None:
+def _check_source(section: Dynamics | Options | Features, base: str) -> tuple[str, ...]:
+    """Try a source; return the figures that dynamics give."""
     if isinstance(section, Dynamics):
-        check_dynamics(section, base=base)
-    elif isinstance(section, Options):
+        return check_dynamics(section, base=base)
+    if isinstance(section, Options):
         check_options(section, base=base)
     else:
         check_features(section, base=base)
+    return ()
+
+
+def _check_figures(job: Job, section: Dynamics, figures: Sequence[str]) -> None:
+    """Refuse a difficulty that needs a figure which the dynamics do not give, unless runs are trained here."""
+    if job.recipe.train is not None or job.place.open().log("dynamics").latest() is not None:
+        return
+    for method in job.difficulty:
+        for need in method.needs():
+            table, column = need.split(".", 1)
+            if table == "dynamics" and column in FIGURES and column not in figures:
+                raise UsageError(
+                    f"{method.plugin.name} needs {column}, which {section.source} does not give",
+                    where=method.where,
+                    expected="one that needs " + " or ".join(figures),
+                    remedy=f"name its column: dynamics: {{{column}: COLUMN}}, or logits: COLUMN and gold: COLUMN",
+                )
 
 
 def _problems(job: Job, names: Sequence[str] | None) -> Iterator[GradatimError]:

@@ -76,15 +76,22 @@ def read_dynamics(settings: Dynamics, base: str | Path = ".") -> pl.DataFrame:
     return table.select(list(polars_schema("dynamics"))).sort("run_id", "position")
 
 
-def check_dynamics(settings: Dynamics, base: str | Path = ".") -> None:
-    """Try what `read_dynamics` would read: the columns of all files, and the beginning of the first with a row."""
+def check_dynamics(settings: Dynamics, base: str | Path = ".") -> tuple[str, ...]:
+    """Try what `read_dynamics` would read: the columns of all files, and the beginning of the first with a row.
+
+    Returns
+    -------
+    tuple of str
+        Those of `FIGURES` that there will be: given by a column, or by logits or probabilities.
+    """
     found, options, maps = _plan(settings, base)
     for shard in found:
         for batch in read_shard(shard, options):
             if len(batch.rows):
-                for one in _epochs(settings, batch, shard, maps):
-                    _frame(batch, shard, one)
-                return
+                names = batch.table.schema.names
+                frame = pl.concat(_frame(batch, shard, one) for one in _epochs(settings, batch, shard, maps))
+                filled = {name for name in FIGURES if frame[name].null_count() < len(frame)}
+                return tuple(name for name in FIGURES if name in filled or getattr(settings, name) in names)
     raise DataRefused("there is no row in the whole source", where=settings.source)
 
 

@@ -130,6 +130,11 @@ def test_a_new_nights_difficulties_stay_on_the_released_scale(many: Path, anchor
         ("[p_a, p_b]", "[p_a, p_c]", "'p_c'"),
         ("vectors.txt", "vector.txt", "vector.txt"),
         ("dynamics: {from: logits.jsonl, example: guid, logits: logits, gold: gold}\n", "", "dynamics"),
+        (
+            "logits: logits, gold: gold}",
+            "loss: gold}",
+            r"confidence needs gold_probability, which logits\.jsonl does not",
+        ),
     ],
 )
 def test_check_names_what_a_difficulty_lacks(many: Path, old: str, new: str, words: str) -> None:
