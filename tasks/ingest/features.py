@@ -153,6 +153,8 @@ def _batch(batch: Batch, shard: Shard, settings: Features) -> Part:
 
 def _columns(settings: Features, names: list[str], shard: Shard) -> list[str]:
     found: list[str] = []
+    if not settings.columns:
+        raise UsageError("no column is named", where="features.columns", expected="one or more, or leave the key out")
     for wanted in settings.columns:
         here = [name for name in names if fnmatchcase(name, wanted)] if "*" in wanted else [wanted]
         here = [name for name in here if name in names and name != settings.example]

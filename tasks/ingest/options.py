@@ -72,6 +72,14 @@ def check_options(options: Options, base: str | Path = ".") -> None:
 
 
 def _plan(options: Options, base: str | Path) -> tuple[list[Shard], ReadOptions]:
+    asked = options.probabilities
+    if not asked or len(set(asked)) < len(asked):
+        twice = next((name for name in asked if asked.count(name) > 1), "")
+        raise UsageError(
+            f"the column {twice!r} is named twice" if asked else "no column is named",
+            where="options.probabilities",
+            expected="one column with a list, or one column an option",
+        )
     found = shards(options.source, base, options.format)
     plan = ReadOptions(text_columns=frozenset({options.respondent, options.example}))
     schema = source_schema({shard.uri: shard_schema(shard, plan) for shard in found})

@@ -231,3 +231,9 @@ def test_a_file_of_ids_is_a_source_whatever_its_ending(name: str, tmp_path: Path
     assert [path.name for path in files_behind(section, tmp_path)] == ["v.npy", name]
     array = Features.model_validate({"from": "v.npy", "ids": "a.b"})  # an array's name
     assert [path.name for path in files_behind(array, tmp_path)] == ["v.npy"]
+
+
+def test_no_column_at_all_is_answered(tmp_path: Path) -> None:
+    LISTS.write_parquet(tmp_path / "v.parquet")
+    with pytest.raises(UsageError, match="no column is named"):
+        _read(tmp_path, "v.parquet", columns=[])

@@ -171,3 +171,9 @@ def test_log_probabilities_too_small_for_float32_keep_how_the_options_compare(tm
     assert 0 < far[0] < 1e-26
     assert near == [pytest.approx(math.exp(-1)), 0.0]
     assert none == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(("columns", "said"), [([], "no column is named"), (["a", "b", "a"], "'a' is named twice")])
+def test_columns_of_probabilities_are_one_or_more_different_ones(columns: list[str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=said):
+        _read(tmp_path, "respondent_id,example_id,a,b\nm,1,0.5,0.5\n", "o.csv", probabilities=columns)
