@@ -153,6 +153,7 @@ CASES = [
 ]  # fmt: skip
 
 
+FLAT = ("lsat6", "ltm_2pl")
 COARSE = {
     ("abortion", "ltm_1pl"), ("abortion", "ltm_2pl"), ("sat12", "ltm_rasch_a1"), ("sat12", "ltm_2pl"),
     ("verbal_aggression", "ltm_1pl"), ("verbal_aggression", "ltm_2pl"),
@@ -179,10 +180,11 @@ def test_every_reference_fit_is_reached_on_the_references_own_quadrature(data: P
     maximum = maximise(objective, grid, objective.start())
     assert maximum.settled
     a, d = objective.unpack(maximum.x)
-    assert maximum.trace[-1] == pytest.approx(reference["loglik"][0], abs=1e-3)
-    # the references stop where the likelihood changes little: .003 on LSAT6's flat locations, less elsewhere
+    # the references stop where the likelihood changes little: at most 5.4e-5 below its maximum, which moves slopes by up
+    # to .0008 (LSAT7's third), and locations by .0007, or .0023 where they are flat (LSAT6's first)
+    assert -1e-6 < maximum.trace[-1] - reference["loglik"][0] < 1e-4
     assert a == pytest.approx(reference["a"].to_numpy(), abs=1e-3)
-    assert -d / a == pytest.approx(reference["b"].to_numpy(), abs=3e-3)
+    assert -d / a == pytest.approx(reference["b"].to_numpy(), abs=3e-3 if (dataset, model) == FLAT else 1e-3)
     assert len(maximum.x) == reference["npar"][0]
 
 
@@ -203,18 +205,18 @@ def test_every_reference_fit_is_reached_where_its_quadrature_resolves_the_data_a
     fine = Grid.of(401, 8.0)
     data_ = group_patterns(answers)
     at_theirs = expectation(data_, a, -a * b, fine).loglik
-    assert fit.loglik == pytest.approx(expectation(data_, fit.a, fit.d, fine).loglik, abs=2e-3)  # ours is resolved
-    assert fit.loglik >= at_theirs - 2e-3
+    assert fit.loglik == pytest.approx(expectation(data_, fit.a, fit.d, fine).loglik, abs=1e-4)  # ours is resolved
+    assert fit.loglik >= at_theirs - 1e-4
     if (dataset, model) in COARSE:
         # its own value is off by the quadrature: at its own parameters a fine grid says otherwise
         assert abs(theirs - at_theirs) > 0.05
-        assert abs(fit.loglik - theirs) < 1.4
+        assert fit.loglik < at_theirs + 0.25
         # steep slopes, and the location of SAT12's item 32 at 12.8, move most
         assert np.abs(fit.b - b).max() < 0.05
         assert np.abs(fit.a - a).max() < (0.4 if dataset == "abortion" else 0.1)
         return
-    assert fit.loglik == pytest.approx(theirs, abs=0.05)
-    assert np.abs(fit.b - b).max() < 0.02
+    assert fit.loglik < at_theirs + 2e-3  # on a fine grid the two are equally likely: what is left is its quadrature
+    assert np.abs(fit.b - b).max() < 0.01
     assert np.abs(fit.a - a).max() < 0.03
 
 
