@@ -129,6 +129,7 @@ def finish(
         "examples with epochs missing": int((missing > 0).sum()),
         "rows beyond one an example and epoch": cells.repeats,
         "rows without an epoch, left out": cells.window.without_epoch,
+        "runs without a row in these epochs, left out": len(cells.window.idle),
     }
     told |= {key: number for key, number in counted.items() if number}
     if kind:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -53,7 +53,7 @@ class Window:
         example_id (String), run (UInt32: place in `runs`), `code` (Int64: place of the epoch in `epochs`), and the
         table's columns.
     runs : tuple of str
-        In order of name.
+        Those with a row, in order of name.
     epochs : numpy.ndarray, shape (epochs,), int64
         Different epochs of all runs, ascending.
     expected : numpy.ndarray, shape (runs,), int64
@@ -64,6 +64,8 @@ class Window:
         About how many pairs of a run and an example there are: rows over epochs.
     without_epoch : int
         Rows that name no epoch: left out.
+    idle : tuple of str
+        Runs without a row in the range of epochs: they do not count.
     others : polars.LazyFrame or None
         example_id of all rows, where some of them do not count.
     """
@@ -75,6 +77,7 @@ class Window:
     last: Whole
     cells: int
     without_epoch: int
+    idle: tuple[str, ...] = ()
     others: pl.LazyFrame | None = None
 
 
@@ -124,19 +127,29 @@ def window(tables: Mapping[str, Any], config: DynamicsConfig, columns: Sequence[
                 where=f"{where}: runs",
                 expected="one of " + ", ".join(known[:20]),
             )
-    runs = tuple(sorted(config.runs)) or tuple(known)
-    inside = pl.col("run_id").is_in(runs)
+    asked = tuple(sorted(config.runs)) or tuple(known)
+    inside = pl.col("run_id").is_in(asked)
     first = config.first_epoch if config.first_epoch is not None else -(2**62)
     last = config.last_epoch if config.last_epoch is not None else 2**62
     inside = inside & pl.col("epoch").is_between(first, last)
     chosen = seen.filter(inside)
-    without = int(seen.filter(pl.col("run_id").is_in(runs) & pl.col("epoch").is_null())["len"].sum())
+    without = int(seen.filter(pl.col("run_id").is_in(asked) & pl.col("epoch").is_null())["len"].sum())
     if chosen.is_empty():
-        there = seen.filter(pl.col("run_id").is_in(runs))["epoch"].drop_nulls().sort()
+        there = seen.filter(pl.col("run_id").is_in(asked))["epoch"].drop_nulls().sort()
         raise UsageError(
             "no row of these runs lies in this range of epochs",
             where=f"{where}: first_epoch, last_epoch",
             expected=f"epochs from {there[0]} to {there[-1]}" if len(there) else "rows that name their epoch",
+        )
+    here = chosen["run_id"].unique().to_list()
+    runs = tuple(name for name in asked if name in here)
+    if config.runs and len(runs) < len(asked):
+        idle = next(name for name in asked if name not in here)
+        raise UsageError(
+            f"the run {idle!r} has no row in this range of epochs",
+            where=f"{where}: first_epoch, last_epoch",
+            expected="runs that have one",
+            remedy="leave it out of  runs",
         )
     epochs = chosen["epoch"].unique().sort()
     place = {name: number for number, name in enumerate(runs)}
@@ -153,6 +166,7 @@ def window(tables: Mapping[str, Any], config: DynamicsConfig, columns: Sequence[
         last=end,
         cells=int(np.ceil((np.bincount(run, chosen["len"].to_numpy()) / np.bincount(run)).sum())),
         without_epoch=without,
+        idle=tuple(name for name in asked if name not in here),
         others=rows.select("example_id") if int(chosen["len"].sum()) < int(seen["len"].sum()) else None,
     )
 
@@ -222,15 +236,11 @@ def at_last_epoch(chosen: Window) -> Window:
     """Keep each run's last epoch only."""
     ends = dict(enumerate(chosen.last.tolist()))
     last = pl.col("run").replace_strict(list(ends), list(ends.values()), return_dtype=pl.Int64)
-    return Window(
-        chosen.rows.filter(pl.col("code") == last),
-        chosen.runs,
-        chosen.epochs,
-        np.minimum(chosen.expected, 1),
-        chosen.last,
-        chosen.cells,
-        chosen.without_epoch,
-        chosen.others if chosen.others is not None else chosen.rows.select("example_id"),
+    return replace(
+        chosen,
+        rows=chosen.rows.filter(pl.col("code") == last),
+        expected=np.minimum(chosen.expected, 1),
+        others=chosen.others if chosen.others is not None else chosen.rows.select("example_id"),
     )
 
 

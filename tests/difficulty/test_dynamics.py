@@ -874,3 +874,16 @@ def test_epochs_taken_for_sizes_of_training_sets_are_a_warning() -> None:
     assert not gd.difficulty("prequential", dynamics=sizes).warnings
     online = pl.DataFrame({"example_id": list("abcd"), "epoch": [0, 1, 2, 3], "gold_probability": [0.5] * 4})
     assert not gd.difficulty("prequential", dynamics=online).warnings
+
+
+@pytest.mark.parametrize("method", EVERY[:-1])
+def test_a_run_that_ends_before_the_epochs_that_count_is_left_out_and_counted(method: str) -> None:
+    short = _few().head(2).with_columns(run_id=pl.lit("s"))
+    both = pl.concat([_few(), short])
+    found = gd.difficulty(method, dynamics=both, first_epoch=1)
+    assert found.table["value"].equals(gd.difficulty(method, dynamics=_few(), first_epoch=1).table["value"])
+    assert found.notes["runs"] == 1
+    assert found.notes["runs without a row in these epochs, left out"] == 1
+    assert found.table["flag"].str.contains("not in every run").sum() == 0
+    with pytest.raises(UsageError, match="the run 's' has no row in this range"):
+        gd.difficulty(method, dynamics=both, first_epoch=1, runs=["r", "s"])
