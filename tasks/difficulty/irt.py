@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from pydantic import Field, model_validator
 
-from gradatim.schemas.errors import DataRefused
+from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.difficulty.calibration import (
@@ -23,7 +23,7 @@ from gradatim.tasks.difficulty.calibration import (
     reliability,
 )
 from gradatim.tasks.difficulty.irt_tables import flags, item_parameters, notes_of, respondent_table, warnings_of
-from gradatim.tasks.difficulty.linking import described, link
+from gradatim.tasks.difficulty.linking import described, link, moved_notes
 from gradatim.tasks.difficulty.pictures import irt_pictures, link_picture
 from gradatim.tasks.difficulty.reliability import spearman_brown
 from gradatim.tasks.difficulty.responses import Parts, Responses, find_parts, to_cells, without
@@ -253,7 +253,7 @@ def _assemble(
         source=" ".join([BOCK, JOINT if first.joint else ERRORS]),
         refit=partial(_leave_out, dict(tables), config, seed, made if len(made) == 1 else None, trust[0]),
     )
-    return _anchored(_pictured(found, made, trust), tables, config)
+    return _anchored(_pictured(found, made, trust), tables, config, len(made))
 
 
 def _notes(made: list[Calibration], how: str) -> dict[str, Cell]:
@@ -282,10 +282,26 @@ def _pictured(
     )
 
 
-def _anchored(found: Difficulty, tables: Mapping[str, pl.DataFrame], config: IRTConfig) -> Difficulty:
+def _anchored(found: Difficulty, tables: Mapping[str, pl.DataFrame], config: IRTConfig, scales: int) -> Difficulty:
     """Put a result onto the scale of ``anchor``, through the examples that both hold."""
-    if config.anchor is None or "anchor" not in tables or found.item_parameters is None:
+    if config.anchor is None or found.item_parameters is None:
         return found
+    if scales > 1:
+        raise DataRefused(
+            f"{scales} parts on scales of their own cannot be put onto one scale by one line",
+            where="difficulty irt: anchor",
+            expected="one connected part",
+            remedy="drop the small parts, or set disconnected: flag",
+        )
+    if "anchor" not in tables:
+        if config.anchor == "current":
+            return replace(found, notes={**found.notes, "linked to": "nothing: no release holds this scale yet"})
+        raise UsageError(
+            f"there are no item parameters of release {config.anchor} at hand",
+            where="difficulty irt: anchor",
+            expected="a table `anchor`, which a recipe's run takes from the release",
+            remedy="in a notebook, link two results: linked(new, old)",
+        )
     flagged = found.table.select("example_id", "flag")
     new = found.item_parameters.join(flagged, on="example_id", how="left")
     line = link(new, tables["anchor"], "mean_sigma")
@@ -301,7 +317,7 @@ def _anchored(found: Difficulty, tables: Mapping[str, pl.DataFrame], config: IRT
         table=line.apply(found.table),
         item_parameters=moved_items,
         respondents=moved_people,
-        notes={**found.notes, **described(line, f"anchor {config.anchor}")},
+        notes={**moved_notes(found.notes, line), **described(line, f"anchor {config.anchor}")},
         warnings=(*found.warnings, *line.notes),
         pictures=pictures,
     )

@@ -16,8 +16,8 @@ from gradatim.tasks.difficulty.fit import IRTFit
 from gradatim.tasks.difficulty.jackknife import BOUNDED, SLOW, Full, Solution, of_items, refit
 from gradatim.tasks.difficulty.joint import SINGLE, JointFit, fit_joint
 
-NEAR = 0.2
-"""Sweeps of a joint fit go on until nothing moves by this share of the bound."""
+NEAR = 0.02
+"""Sweeps of a joint fit go on until nothing moves by this share of the bound; a location far out moves by more."""
 
 
 @overload

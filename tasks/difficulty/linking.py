@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from gradatim.schemas.errors import DataRefused, UsageError
+from gradatim.schemas.summary import Cell
 from gradatim.tasks.difficulty.curves import Curves
 from gradatim.tasks.difficulty.linking_curves import Abilities, left_out, minimise
 from gradatim.tasks.difficulty.linking_items import check, common_items, curves_of, drifted_items, robust_z
@@ -241,7 +242,7 @@ def linked(
         item_parameters=items,
         respondents=people,
         intervals=None if new.intervals is None else found.apply(new.intervals),
-        notes={**new.notes, **described(found, old.title)},
+        notes={**moved_notes(new.notes, found), **described(found, old.title)},
         warnings=(*new.warnings, *found.notes),
         pictures={**linked_pictures(new.pictures, items, people), "link": picture},
         source=" ".join(part for part in (new.source, SOURCES[method] + ".", DRIFT + ".") if part),
@@ -261,6 +262,12 @@ def described(found: Link, title: str = "") -> dict[str, str | int | float]:
     if found.drifted:
         facts["common items that drifted"] = len(found.drifted)
     return facts
+
+
+def moved_notes(notes: Mapping[str, Cell], line: Link) -> dict[str, Cell]:
+    """Return notes of a calibration with the common discrimination, where one is told, on the old scale."""
+    told = notes.get("discrimination")
+    return {**notes, **({"discrimination": round(told / line.slope, 4)} if isinstance(told, float) else {})}
 
 
 def _line(method: Method, mine: Curves, theirs: Curves, use: np.ndarray, *, fixed: bool, abilities: Abilities) -> Line:

@@ -325,3 +325,14 @@ def test_cells_and_a_matrix_of_them_are_the_same() -> None:
     assert leave_out_all(Cells.of(matrix), fit, groups, examples, model="2pl").equals(
         leave_out_all(matrix, fit, groups, examples, model="2pl")
     )
+
+
+def test_a_joint_fit_of_few_respondents_keeps_the_bound() -> None:
+    random = np.random.default_rng(1)
+    theta, b, a = random.normal(size=12), random.normal(size=40), np.exp(0.4 * random.normal(size=40))
+    matrix = (random.random((12, 40)) < 1 / (1 + np.exp(-a * (theta[:, None] - b)))).astype(float)
+    fit = fit_joint(matrix, "2pl")
+    for rows in ([k] for k in range(12)):
+        found, kept = leave_out(matrix, fit, rows, model="2pl")
+        settled = fit_joint(np.delete(matrix, rows, axis=0)[:, kept], "2pl", tolerance=1e-9, sweeps=3000)
+        assert np.abs(found.b - settled.b).max() < 0.5 * BOUNDED

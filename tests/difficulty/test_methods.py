@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from gradatim.tasks.core.registry import plugins, resolve
 from gradatim.tasks.difficulty.choose import default_method
 from gradatim.tasks.difficulty.fit import fit_irt
 from gradatim.tasks.difficulty.joint import fit_joint
+from gradatim.tasks.difficulty.linking import linked
 from gradatim.tasks.difficulty.pass_rate import jeffreys, wilson
 from gradatim.tasks.difficulty.responses import from_matrix
 from gradatim.tasks.difficulty.result import Difficulty, build
@@ -335,6 +337,33 @@ def test_irt_gives_parts_scales_of_their_own_where_asked_and_lists_those_too_sma
     left = d.leave_out("respondent-004")
     assert left.respondents is not None
     assert len(left.respondents) == 14
+
+
+def test_an_anchor_that_is_not_there_or_cannot_hold_is_said() -> None:
+    new = _run("irt", {"responses": RESPONSES}, splits=0, anchor="current")
+    assert "no release" in str(new.notes["linked to"])
+    with pytest.raises(UsageError, match="no item parameters of release 3") as refused:
+        _run("irt", {"responses": RESPONSES}, splits=0, anchor=3)
+    assert "linked(new, old)" in refused.value.remedy
+    assert new.item_parameters is not None
+    other = RESPONSES.with_columns(pl.col("respondent_id", "example_id") + "-other")
+    tables = {"responses": pl.concat([RESPONSES, other]), "anchor": new.item_parameters}
+    with pytest.raises(DataRefused, match="2 parts on scales of their own"):
+        _run("irt", tables, splits=0, anchor=3, disconnected="separate")
+
+
+def test_the_common_discrimination_that_is_told_is_that_of_the_table_on_an_anchors_scale() -> None:
+    old = _run("irt", {"responses": RESPONSES}, splits=0)
+    assert old.item_parameters is not None
+    half = old.item_parameters.with_columns(pl.col("location") / 2, pl.col("discrimination") * 2)
+    for made in (
+        _run("irt", {"responses": RESPONSES, "anchor": half}, splits=0, anchor=3),
+        linked(old, replace(old, item_parameters=half)),
+    ):
+        assert made.item_parameters is not None
+        told = made.notes["discrimination"]
+        assert told == pytest.approx(made.item_parameters["discrimination"][0], abs=1e-4)
+        assert told == pytest.approx(2 * float(str(old.notes["discrimination"])), abs=1e-3)
 
 
 @pytest.mark.parametrize("estimator", ["marginal", "joint"])
