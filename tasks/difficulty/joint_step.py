@@ -314,7 +314,7 @@ def step(
     found = evaluate(block, x, centre, log_a, people, kind)
     before = totals(block, x, found, times)
     move = _newton(found, x, kind)
-    slack = (5e-6 if block.score.dtype == np.float32 else 1e-12) * (1 + np.abs(found.target))
+    slack = (3e-5 if block.score.dtype == np.float32 else 1e-12) * (1 + np.abs(found.target))
     start = found.target
     new, tried = x, found
     for turn in range(HALVINGS):
