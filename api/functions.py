@@ -248,9 +248,29 @@ def pass_rate(responses: Any, *, seed: int = 0, **settings: Any) -> Difficulty:
     return difficulty("pass_rate", responses=responses, seed=seed, **settings)
 
 
-def diversity(examples: Table, method: str, *, seed: int = 0, **settings: Any) -> Diversity:
-    """Measure diversity by any method, e.g. ``hill`` or ``vendi``; `methods("diversity")` lists them."""
-    result: Diversity = _run("diversity", method, {"examples": as_frame(examples, "examples")}, settings, seed)
+def diversity(
+    examples: Table, method: str, *, features: Mapping[str, Any] | None = None, seed: int = 0, **settings: Any
+) -> Diversity:
+    """Measure diversity by any method; `methods("diversity")` lists them.
+
+    Parameters
+    ----------
+    examples : table
+    method : str
+        E.g. ``hill`` or ``vendi``.
+    features : mapping of str to table or matrix, optional
+        Vectors by name, as for `difficulty`; the setting `features` names one of several. A name alone is that setting.
+    seed : int
+    **settings
+        The method's settings.
+    """
+    tables = {"examples": as_frame(examples, "examples")}
+    if isinstance(features, str):
+        settings["features"] = features
+        features = None
+    for name, vectors in (features or {}).items():
+        tables[f"features_{name}"] = as_features(vectors, tables["examples"], name)
+    result: Diversity = _run("diversity", method, tables, settings, seed)
     return result
 
 

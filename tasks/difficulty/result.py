@@ -14,18 +14,11 @@ from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.summary import Cell, Fact, Summary, SummaryTable
 from gradatim.tasks.core.format import count, number
 from gradatim.tasks.core.frames import conform as conform
+from gradatim.tasks.core.picture import Picture as Picture
 from gradatim.tasks.core.ranks import distinct, percentile_and_bin, rounded
 from gradatim.tasks.difficulty.reliability import choose_bins, supported_bins
 
 SHOWN = 20  # ids and statistics listed in a summary
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A chart that is drawn when somebody looks: what it shows, and a function that returns an Altair chart."""
-
-    caption: str
-    draw: Callable[[], Any] = field(repr=False)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ import polars as pl
 
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
+from gradatim.tasks.core.picture import Picture
 
 _SHOWN = 50
 
@@ -32,6 +34,12 @@ class Diversity:
     source : str
         Authors (year). Title.
     warnings : tuple of str
+    pairs : polars.DataFrame or None
+        In the schema of the table `pairs`, where the measure decides about pairs.
+    pictures : mapping
+        Further pictures by name; `plot(name)` draws one.
+    tables : tuple of SummaryTable
+        Further tables of the summary.
     """
 
     method: str
@@ -41,6 +49,9 @@ class Diversity:
     parameters: dict[str, Any]
     source: str
     warnings: tuple[str, ...] = field(default=())
+    pairs: pl.DataFrame | None = None
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
+    tables: tuple[SummaryTable, ...] = ()
 
     def value(self, metric: str = "", subset: str = "all") -> float:
         """Return one statistic; raises `UsageError` with the nearest spelling for an unknown one."""
@@ -74,16 +85,30 @@ class Diversity:
                     tuple(rows),
                     note=f"{left} more rows in the table statistics" if left else "",
                 ),
+                *self.tables,
             ),
-            charts=(chart(self.plot(), f"Diversity ({self.method})"),),
+            charts=(
+                chart(self.plot(), f"Diversity ({self.method})"),
+                *(chart(picture.draw(), picture.caption) for picture in self.pictures.values()),
+            ),
             warnings=self.warnings,
             sources=(self.source,),
         )
 
-    def plot(self) -> Any:
-        """Draw the main metric of each subset, or all metrics where there is one subset (an Altair chart)."""
+    def plot(self, picture: str = "") -> Any:
+        """Draw the main metric of each subset, or all metrics where there is one, or one of `pictures` by name.
+
+        Returns an Altair chart; raises `UsageError` for a picture that the measure does not have.
+        """
         from gradatim.tasks.core.charts import bars
 
+        if picture:
+            if picture not in self.pictures:
+                listed = ", ".join(self.pictures) or "none: this measure has only its bars"
+                raise UsageError(
+                    f"there is no picture {picture!r}{nearest(picture, self.pictures)}", where="plot", expected=listed
+                )
+            return self.pictures[picture].draw()
         subsets = self.statistics.filter(pl.col("metric") == self.main)
         if len(subsets) > 1:
             return bars(subsets.head(_SHOWN), x="subset", y="value", title=f"{self.method}: {self.main}")

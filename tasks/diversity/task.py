@@ -42,6 +42,8 @@ def measure(place: Place, method: Method, versions: Mapping[str, int]) -> StepRe
         if len(found.table):
             rows = found.table.with_columns(pl.lit(method.name).alias("method"))
             publish_group(dataset, place, "diversity", method.name, made, rows, parents)
+        if found.pairs is not None:
+            publish_group(dataset, place, "pairs", method.name, made, found.pairs, parents)
         keep_summary(dataset, made, summary)
     return StepResult(summary, current(dataset))
 
@@ -58,11 +60,12 @@ def settle(place: Place, names: Sequence[str], versions: Mapping[str, int]) -> d
     dataset = place.open()
     parents = [f"examples@{versions['examples']}"]
     keep_only(dataset, place, "statistics", [GROUP + name for name in names], parents, among=GROUP)
-    keep_only(dataset, place, "diversity", names, parents)
+    for table in ("diversity", "pairs"):
+        keep_only(dataset, place, table, names, parents)
     return current(dataset)
 
 
 def current(dataset: Dataset) -> dict[str, int]:
     """Return the newest version of each of this area's tables."""
-    latest = {table: dataset.log(table).latest() for table in ("statistics", "diversity")}
+    latest = {table: dataset.log(table).latest() for table in ("statistics", "diversity", "pairs")}
     return {table: version.number for table, version in latest.items() if version is not None}
