@@ -13,9 +13,9 @@ from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.hashing import uniform
 from gradatim.tasks.core.registry import register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
-from gradatim.tasks.difficulty.dynamics_result import NEEDS, PLEISS, cost, finish, parameters
-from gradatim.tasks.difficulty.dynamics_table import Cells, column, reduce, standard_error
-from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, window
+from gradatim.tasks.difficulty.dynamics.result import NEEDS, PLEISS, cost, finish, parameters
+from gradatim.tasks.difficulty.dynamics.table import Cells, column, reduce, standard_error
+from gradatim.tasks.difficulty.dynamics.window import DynamicsConfig, window
 from gradatim.tasks.difficulty.result import Difficulty
 
 MARGIN = column("margin")

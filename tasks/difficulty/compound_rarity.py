@@ -13,7 +13,7 @@ from gradatim.schemas.errors import DataRefused
 from gradatim.tasks.core.compounds import LARGEST, compounds
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.difficulty.result import Difficulty, build, method_name
-from gradatim.tasks.difficulty.structures import read_structures
+from gradatim.tasks.difficulty.structure.structures import read_structures
 
 SOURCE = (
     "D. Keysers et al. (2020). Measuring compositional generalization: a comprehensive method on realistic data. ICLR"

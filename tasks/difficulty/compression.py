@@ -13,7 +13,7 @@ from pydantic import Field
 
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.difficulty.result import Difficulty
-from gradatim.tasks.difficulty.texts import measured, text_column
+from gradatim.tasks.difficulty.text.texts import measured, text_column
 
 SOURCE = (
     "J. Ziv, A. Lempel (1977). A universal algorithm for sequential data compression; P. Deutsch, J.-L. Gailly (1996). "

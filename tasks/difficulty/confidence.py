@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import polars as pl
 
 from gradatim.tasks.core.registry import register
-from gradatim.tasks.difficulty.data_map import MapConfig, data_map, with_correct
-from gradatim.tasks.difficulty.dynamics_result import NEEDS, SWAYAMDIPTA, cost, finish
-from gradatim.tasks.difficulty.dynamics_table import GOLD, reduce, standard_error
-from gradatim.tasks.difficulty.dynamics_window import window
+from gradatim.tasks.difficulty.dynamics.data_map import MapConfig, data_map, with_correct
+from gradatim.tasks.difficulty.dynamics.result import NEEDS, SWAYAMDIPTA, cost, finish
+from gradatim.tasks.difficulty.dynamics.table import GOLD, reduce, standard_error
+from gradatim.tasks.difficulty.dynamics.window import window
 from gradatim.tasks.difficulty.result import Difficulty
 
 

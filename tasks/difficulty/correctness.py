@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from gradatim.tasks.core.registry import register
-from gradatim.tasks.difficulty.dynamics_result import NEEDS, SWAYAMDIPTA, cost, finish
-from gradatim.tasks.difficulty.dynamics_table import CORRECT, reduce, standard_error
-from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, window
+from gradatim.tasks.difficulty.dynamics.result import NEEDS, SWAYAMDIPTA, cost, finish
+from gradatim.tasks.difficulty.dynamics.table import CORRECT, reduce, standard_error
+from gradatim.tasks.difficulty.dynamics.window import DynamicsConfig, window
 from gradatim.tasks.difficulty.result import Difficulty
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import polars as pl
 
 from gradatim.tasks.core.registry import register
-from gradatim.tasks.difficulty.dynamics_result import NEEDS, PAUL, cost, mean_over_training
-from gradatim.tasks.difficulty.dynamics_table import ERROR
-from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig
+from gradatim.tasks.difficulty.dynamics.result import NEEDS, PAUL, cost, mean_over_training
+from gradatim.tasks.difficulty.dynamics.table import ERROR
+from gradatim.tasks.difficulty.dynamics.window import DynamicsConfig
 from gradatim.tasks.difficulty.result import Difficulty
 
 

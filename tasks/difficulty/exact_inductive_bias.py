@@ -14,11 +14,11 @@ from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.format import number
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
-from gradatim.tasks.difficulty.classified import classified
-from gradatim.tasks.difficulty.gaussian_process import left_out_errors, median_distance, posterior_losses
-from gradatim.tasks.difficulty.intrinsic_dimension import sampled
-from gradatim.tasks.difficulty.noncentral_chi2 import ScaledChi2, fit, log_cdf
 from gradatim.tasks.difficulty.result import Difficulty, build, method_name
+from gradatim.tasks.difficulty.task_bias.classified import classified
+from gradatim.tasks.difficulty.task_bias.gaussian_process import left_out_errors, median_distance, posterior_losses
+from gradatim.tasks.difficulty.task_bias.intrinsic_dimension import sampled
+from gradatim.tasks.difficulty.task_bias.noncentral_chi2 import ScaledChi2, fit, log_cdf
 
 SOURCE = "A. Boopathy, W. Yue, J. Hwang, A. Iyer, I. Fiete (2024). Towards exact computation of inductive bias. IJCAI"
 WHERE = "difficulty exact_inductive_bias"

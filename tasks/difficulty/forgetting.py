@@ -12,9 +12,9 @@ from pydantic import Field
 
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core.registry import register
-from gradatim.tasks.difficulty.dynamics_result import NEEDS, cost, finish
-from gradatim.tasks.difficulty.dynamics_table import CORRECT, RIGHT, Cells, reduce
-from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, Window, window
+from gradatim.tasks.difficulty.dynamics.result import NEEDS, cost, finish
+from gradatim.tasks.difficulty.dynamics.table import CORRECT, RIGHT, Cells, reduce
+from gradatim.tasks.difficulty.dynamics.window import DynamicsConfig, Window, window
 from gradatim.tasks.difficulty.result import Difficulty
 
 SOURCE = (

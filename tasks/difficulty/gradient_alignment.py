@@ -15,9 +15,9 @@ from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core.reduce import ordered_sum
 from gradatim.tasks.core.registry import register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
-from gradatim.tasks.difficulty.dynamics_result import NEEDS, cost, finish
-from gradatim.tasks.difficulty.dynamics_table import TOLERANCE, Measure, reduce, standard_error
-from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, Window, window
+from gradatim.tasks.difficulty.dynamics.result import NEEDS, cost, finish
+from gradatim.tasks.difficulty.dynamics.table import TOLERANCE, Measure, reduce, standard_error
+from gradatim.tasks.difficulty.dynamics.window import DynamicsConfig, Window, window
 from gradatim.tasks.difficulty.result import Difficulty, Picture
 
 SOURCE = (

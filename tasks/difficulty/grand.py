@@ -8,9 +8,9 @@ import polars as pl
 
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core.registry import register
-from gradatim.tasks.difficulty.dynamics_result import NEEDS, PAUL, cost, mean_over_training
-from gradatim.tasks.difficulty.dynamics_table import Measure
-from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig
+from gradatim.tasks.difficulty.dynamics.result import NEEDS, PAUL, cost, mean_over_training
+from gradatim.tasks.difficulty.dynamics.table import Measure
+from gradatim.tasks.difficulty.dynamics.window import DynamicsConfig
 from gradatim.tasks.difficulty.result import Difficulty
 
 GRADIENT = Measure(

@@ -14,11 +14,16 @@ from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
-from gradatim.tasks.difficulty.class_resolution import PAIRS, Tail, extreme_value_resolution, nearest_other_class
-from gradatim.tasks.difficulty.classified import Classified, classified
-from gradatim.tasks.difficulty.inductive_bias_bits import InductiveBias, classification_bits
-from gradatim.tasks.difficulty.intrinsic_dimension import REFERENCE, Dimension, intrinsic_dimension, sampled
 from gradatim.tasks.difficulty.result import Difficulty, build, method_name
+from gradatim.tasks.difficulty.task_bias.bits import InductiveBias, classification_bits
+from gradatim.tasks.difficulty.task_bias.class_resolution import (
+    PAIRS,
+    Tail,
+    extreme_value_resolution,
+    nearest_other_class,
+)
+from gradatim.tasks.difficulty.task_bias.classified import Classified, classified
+from gradatim.tasks.difficulty.task_bias.intrinsic_dimension import REFERENCE, Dimension, intrinsic_dimension, sampled
 
 SOURCE = (
     "A. Boopathy, K. Liu, J. Hwang, S. Ge, A. Mohammedsaleh, I. Fiete (2023). Model-agnostic measure of generalization "

@@ -17,7 +17,7 @@ from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.embeddings import Vectors, features_at_hand, vectors_of
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
-from gradatim.tasks.difficulty.knn_choice import (
+from gradatim.tasks.difficulty.prediction.knn_choice import (
     Choice,
     Made,
     choose_k,
@@ -25,9 +25,9 @@ from gradatim.tasks.difficulty.knn_choice import (
     out_of_fold,
     predict,
 )
-from gradatim.tasks.difficulty.knn_pictures import draw_choice, draw_locality
-from gradatim.tasks.difficulty.labelled import Labels, families, folds_of, labels_of
-from gradatim.tasks.difficulty.predicted import left_out, with_own
+from gradatim.tasks.difficulty.prediction.knn_pictures import draw_choice, draw_locality
+from gradatim.tasks.difficulty.prediction.labelled import Labels, families, folds_of, labels_of
+from gradatim.tasks.difficulty.prediction.predicted import left_out, with_own
 from gradatim.tasks.difficulty.result import Difficulty, Picture, build, method_name
 
 SOURCE = (

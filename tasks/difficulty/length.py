@@ -10,9 +10,9 @@ import polars as pl
 from pydantic import Field, model_validator
 
 from gradatim.tasks.core.registry import Config, Cost, register
-from gradatim.tasks.difficulty.lengths import UNITS, Unit, measure, tokens_only, unit_name
 from gradatim.tasks.difficulty.result import Difficulty
-from gradatim.tasks.difficulty.texts import measured, text_column
+from gradatim.tasks.difficulty.text.lengths import UNITS, Unit, measure, tokens_only, unit_name
+from gradatim.tasks.difficulty.text.texts import measured, text_column
 
 SOURCE = (
     "B. M. Lake, M. Baroni (2018). Generalization without systematicity: on the compositional skills of "

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import polars as pl
 
 from gradatim.tasks.core.registry import register
-from gradatim.tasks.difficulty.dynamics_result import NEEDS, PLEISS, cost, finish
-from gradatim.tasks.difficulty.dynamics_table import column, reduce, standard_error
-from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, at_last_epoch, window
+from gradatim.tasks.difficulty.dynamics.result import NEEDS, PLEISS, cost, finish
+from gradatim.tasks.difficulty.dynamics.table import column, reduce, standard_error
+from gradatim.tasks.difficulty.dynamics.window import DynamicsConfig, at_last_epoch, window
 from gradatim.tasks.difficulty.result import Difficulty
 
 MARGIN = column("margin")

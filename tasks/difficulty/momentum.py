@@ -16,7 +16,7 @@ from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.reduce import group_sums
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
-from gradatim.tasks.difficulty.dynamics_window import Names, check_numbers, check_whole, first_reason
+from gradatim.tasks.difficulty.dynamics.window import Names, check_numbers, check_whole, first_reason
 from gradatim.tasks.difficulty.result import Difficulty, Picture, build, method_name
 
 SOURCE = (

@@ -13,8 +13,8 @@ from pydantic import Field
 from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.registry import Config, Cost, register
-from gradatim.tasks.difficulty.option_measures import MEASURES, per_respondent
-from gradatim.tasks.difficulty.option_orders import checked
+from gradatim.tasks.difficulty.options.measures import MEASURES, per_respondent
+from gradatim.tasks.difficulty.options.orders import checked
 from gradatim.tasks.difficulty.reliability import separation, split_half
 from gradatim.tasks.difficulty.responses import without
 from gradatim.tasks.difficulty.result import Difficulty, build, method_name, unanswered

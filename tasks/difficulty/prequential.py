@@ -13,9 +13,9 @@ from pydantic import Field, field_validator
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core.registry import register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
-from gradatim.tasks.difficulty.dynamics_result import NEEDS, cost, finish, parameters
-from gradatim.tasks.difficulty.dynamics_table import GOLD, Floats, reduce, standard_error
-from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, Window, window
+from gradatim.tasks.difficulty.dynamics.result import NEEDS, cost, finish, parameters
+from gradatim.tasks.difficulty.dynamics.table import GOLD, Floats, reduce, standard_error
+from gradatim.tasks.difficulty.dynamics.window import DynamicsConfig, Window, window
 from gradatim.tasks.difficulty.result import Difficulty
 
 SOURCE = (

@@ -17,11 +17,19 @@ from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.embeddings import features_at_hand, vectors_of
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
-from gradatim.tasks.difficulty.labelled import Labels, conformal, families, labels_of, mean_square, pearson, spearman
-from gradatim.tasks.difficulty.predicted import left_out, with_own
-from gradatim.tasks.difficulty.probe_baselines import baselines
-from gradatim.tasks.difficulty.probe_choice import Tried, choose, cross_fitted, cut, places
-from gradatim.tasks.difficulty.probe_fit import Linear, auc, platt
+from gradatim.tasks.difficulty.prediction.labelled import (
+    Labels,
+    conformal,
+    families,
+    labels_of,
+    mean_square,
+    pearson,
+    spearman,
+)
+from gradatim.tasks.difficulty.prediction.predicted import left_out, with_own
+from gradatim.tasks.difficulty.prediction.probe_baselines import baselines
+from gradatim.tasks.difficulty.prediction.probe_choice import Tried, choose, cross_fitted, cut, places
+from gradatim.tasks.difficulty.prediction.probe_fit import Linear, auc, platt
 from gradatim.tasks.difficulty.result import Difficulty, Picture, build, method_name
 
 SOURCE = (

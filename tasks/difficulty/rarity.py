@@ -12,7 +12,7 @@ from pydantic import Field
 from gradatim.schemas.errors import DataRefused
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.difficulty.result import Difficulty
-from gradatim.tasks.difficulty.texts import TOKEN, WORD, measured, number_words, text_column
+from gradatim.tasks.difficulty.text.texts import TOKEN, WORD, measured, number_words, text_column
 
 SOURCE = (
     "E. A. Platanios, O. Stretcu, G. Neubig, B. Poczos, T. M. Mitchell (2019). Competence-based curriculum learning "

@@ -10,10 +10,10 @@ import polars as pl
 from pydantic import Field
 
 from gradatim.tasks.core.registry import Config, Cost, register
-from gradatim.tasks.difficulty.lengths import clean, count_sentences
 from gradatim.tasks.difficulty.result import Difficulty
-from gradatim.tasks.difficulty.syllables import count_syllables
-from gradatim.tasks.difficulty.texts import measured, number_words, text_column
+from gradatim.tasks.difficulty.text.lengths import clean, count_sentences
+from gradatim.tasks.difficulty.text.syllables import count_syllables
+from gradatim.tasks.difficulty.text.texts import measured, number_words, text_column
 
 SOURCE = (
     "J. P. Kincaid, R. P. Fishburne, R. L. Rogers, B. S. Chissom (1975). Derivation of new readability formulas for "

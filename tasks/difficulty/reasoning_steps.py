@@ -8,9 +8,9 @@ import polars as pl
 from pydantic import Field
 
 from gradatim.tasks.core.registry import Config, Cost, register
-from gradatim.tasks.difficulty.patterns import checked_pattern
 from gradatim.tasks.difficulty.result import Difficulty
-from gradatim.tasks.difficulty.texts import measured, text_column
+from gradatim.tasks.difficulty.text.patterns import checked_pattern
+from gradatim.tasks.difficulty.text.texts import measured, text_column
 
 SOURCE = (
     "P. Hase, M. Bansal, P. Clark, S. Wiegreffe (2024). The unreasonable effectiveness of easy training data for hard "

@@ -13,10 +13,10 @@ from pydantic import Field, model_validator
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.core.reduce import group_sums
 from gradatim.tasks.core.registry import Config, Cost, register
-from gradatim.tasks.difficulty.lengths import UNITS, Unit, measure, tokens_only, unit_name
 from gradatim.tasks.difficulty.result import Difficulty
 from gradatim.tasks.difficulty.rows import example_column
-from gradatim.tasks.difficulty.texts import is_text, measured
+from gradatim.tasks.difficulty.text.lengths import UNITS, Unit, measure, tokens_only, unit_name
+from gradatim.tasks.difficulty.text.texts import is_text, measured
 
 SOURCE = (
     "P. Hase, M. Bansal, P. Clark, S. Wiegreffe (2024). The unreasonable effectiveness of easy training data for hard "

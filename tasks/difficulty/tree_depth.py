@@ -11,7 +11,7 @@ from pydantic import Field
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.trees import node_levels
 from gradatim.tasks.difficulty.result import Difficulty, build, method_name
-from gradatim.tasks.difficulty.structures import read_structures
+from gradatim.tasks.difficulty.structure.structures import read_structures
 
 SOURCE = "a count of the tree itself"
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.difficulty.result import Difficulty
-from gradatim.tasks.difficulty.texts import TOKEN, WORD, measured, text_column
+from gradatim.tasks.difficulty.text.texts import TOKEN, WORD, measured, text_column
 
 SOURCE = (
     "W. Johnson (1944). Studies in language behavior: a program of research. Psychological Monographs 56(2); "

@@ -11,10 +11,10 @@ from pydantic import Field
 
 from gradatim.tasks.core.local_structures import LARGEST, LocalStructures, local_structures
 from gradatim.tasks.core.registry import Config, Cost, register
-from gradatim.tasks.difficulty.easiness import Unseen, score_unseen
 from gradatim.tasks.difficulty.result import Difficulty, build, method_name
-from gradatim.tasks.difficulty.structures import Structures, read_structures
-from gradatim.tasks.difficulty.symbol_similarity import NOBODY
+from gradatim.tasks.difficulty.structure.easiness import Unseen, score_unseen
+from gradatim.tasks.difficulty.structure.structures import Structures, read_structures
+from gradatim.tasks.difficulty.structure.symbol_similarity import NOBODY
 
 SOURCE = (
     "B. Bogin, S. Gupta, J. Berant (2022). Unobserved local structures make compositional generalization hard. EMNLP"

@@ -17,9 +17,9 @@ from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.recipe import Step
 from gradatim.tasks.core.frames import polars_schema
 from gradatim.tasks.core.registry import plugins, resolve
-from gradatim.tasks.difficulty.data_map import regions
-from gradatim.tasks.difficulty.dynamics_table import _parts
-from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, window
+from gradatim.tasks.difficulty.dynamics.data_map import regions
+from gradatim.tasks.difficulty.dynamics.table import _parts
+from gradatim.tasks.difficulty.dynamics.window import DynamicsConfig, window
 from gradatim.tasks.difficulty.result import Difficulty
 
 FAMILY = {
@@ -387,7 +387,7 @@ def test_neither_the_order_of_rows_nor_the_cut_into_batches_changes_a_bit(method
 def test_many_cells_take_several_passes_and_give_the_same(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = _holed(6)
     once = _run(method, frame)
-    monkeypatch.setattr("gradatim.tasks.difficulty.dynamics_table.PASS", 7)
+    monkeypatch.setattr("gradatim.tasks.difficulty.dynamics.table.PASS", 7)
     assert len(list(_parts(window({"dynamics": frame}, DynamicsConfig(), (), "")))) > 10
     again = _run(method, frame)
     assert again.table.equals(once.table)

@@ -15,9 +15,9 @@ from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.recipe import Step
 from gradatim.tasks.core.registry import resolve
 from gradatim.tasks.difficulty.exact_inductive_bias import ExactInductiveBiasConfig, inductive_bias_of, run
-from gradatim.tasks.difficulty.gaussian_process import JITTER, kernel, left_out_errors, posterior_losses
-from gradatim.tasks.difficulty.noncentral_chi2 import ScaledChi2, fit, log_cdf, log_density, sankaran
 from gradatim.tasks.difficulty.result import Difficulty
+from gradatim.tasks.difficulty.task_bias.gaussian_process import JITTER, kernel, left_out_errors, posterior_losses
+from gradatim.tasks.difficulty.task_bias.noncentral_chi2 import ScaledChi2, fit, log_cdf, log_density, sankaran
 
 # --- the law of losses
 

@@ -14,12 +14,13 @@ from scipy.spatial.distance import cdist
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.recipe import Step
 from gradatim.tasks.core.registry import resolve
-from gradatim.tasks.difficulty import class_resolution, inductive_bias
-from gradatim.tasks.difficulty.class_resolution import extreme_value_resolution, nearest_other_class
+from gradatim.tasks.difficulty import inductive_bias
 from gradatim.tasks.difficulty.inductive_bias import InductiveBiasConfig, run
-from gradatim.tasks.difficulty.inductive_bias_bits import classification_bits, control_bits
-from gradatim.tasks.difficulty.intrinsic_dimension import intrinsic_dimension
 from gradatim.tasks.difficulty.result import Difficulty
+from gradatim.tasks.difficulty.task_bias import class_resolution
+from gradatim.tasks.difficulty.task_bias.bits import classification_bits, control_bits
+from gradatim.tasks.difficulty.task_bias.class_resolution import extreme_value_resolution, nearest_other_class
+from gradatim.tasks.difficulty.task_bias.intrinsic_dimension import intrinsic_dimension
 
 IMAGENET = (943.5923, 48, 1000, 65)
 IMAGES = {

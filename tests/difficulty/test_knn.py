@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.recipe import Step
 from gradatim.tasks.core.registry import plugins, resolve
-from gradatim.tasks.difficulty.labelled import conformal, folds_of, spearman
+from gradatim.tasks.difficulty.prediction.labelled import conformal, folds_of, spearman
 from gradatim.tasks.difficulty.result import Difficulty
 
 

@@ -17,7 +17,7 @@ from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.recipe import Step
 from gradatim.schemas.tables import spec
 from gradatim.tasks.core.registry import plugins, resolve
-from gradatim.tasks.difficulty import option_orders
+from gradatim.tasks.difficulty.options import orders
 from gradatim.tasks.difficulty.result import Difficulty
 
 MEASURES = ("gold", "top", "entropy", "margin", "sensitivity")
@@ -280,7 +280,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     table = _random(3, examples=40)
     d = _run(table)
     for rows in (1, 7, 50):
-        monkeypatch.setattr(option_orders, "BLOCK", rows)
+        monkeypatch.setattr(orders, "BLOCK", rows)
         assert _run(table).table.equals(d.table)
 
 

@@ -14,8 +14,8 @@ from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.hashing import uniform
 from gradatim.schemas.recipe import Step
 from gradatim.tasks.core.registry import plugins, resolve
-from gradatim.tasks.difficulty.labelled import spearman
-from gradatim.tasks.difficulty.probe_fit import auc, logistic, platt, ridge
+from gradatim.tasks.difficulty.prediction.labelled import spearman
+from gradatim.tasks.difficulty.prediction.probe_fit import auc, logistic, platt, ridge
 from gradatim.tasks.difficulty.result import Difficulty
 
 
@@ -81,7 +81,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     matrix, y = random.normal(size=(200, 5)).astype(np.float32), random.normal(size=200)
     whole = ridge(matrix, np.arange(200), y, (1.0,))[0]
-    monkeypatch.setattr("gradatim.tasks.difficulty.probe_fit.BLOCK", 7)
+    monkeypatch.setattr("gradatim.tasks.difficulty.prediction.probe_fit.BLOCK", 7)
     assert ridge(matrix, np.arange(200), y, (1.0,))[0].weights == pytest.approx(whole.weights, abs=1e-10)
 
 

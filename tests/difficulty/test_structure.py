@@ -20,8 +20,8 @@ from gradatim.schemas.recipe import Step
 from gradatim.tasks.core.compounds import compounds
 from gradatim.tasks.core.registry import resolve
 from gradatim.tasks.core.trees import TREE_DTYPE, parse
-from gradatim.tasks.difficulty import easiness, symbol_similarity
 from gradatim.tasks.difficulty.result import Difficulty
+from gradatim.tasks.difficulty.structure import easiness, symbol_similarity
 
 Parents = list[tuple[int, str]]
 Kinds = dict[tuple[int, int], set[tuple[str, ...]]]

@@ -19,7 +19,7 @@ from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.recipe import Step
 from gradatim.tasks.core.registry import plugins, resolve
 from gradatim.tasks.difficulty.result import Difficulty
-from gradatim.tasks.difficulty.syllables import read_pronunciations
+from gradatim.tasks.difficulty.text.syllables import read_pronunciations
 
 METHODS = [
     ("length", {}),

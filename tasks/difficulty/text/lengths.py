@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from gradatim.schemas.errors import UsageError, missing_extra
-from gradatim.tasks.difficulty.texts import TOKEN
+from gradatim.tasks.difficulty.text.texts import TOKEN
 
 Unit = Literal["characters", "bytes", "words", "tokens", "sentences"]
 UNITS = (

@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from gradatim.schemas.errors import DataRefused
-from gradatim.tasks.difficulty.dynamics_window import Whole, Window, first_reason
+from gradatim.tasks.difficulty.dynamics.window import Whole, Window, first_reason
 
 Floats = NDArray[np.float64]
 

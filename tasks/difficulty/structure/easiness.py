@@ -9,7 +9,7 @@ import numpy as np
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core.local_structures import LocalStructures
 from gradatim.tasks.core.pieces import pack, ranges
-from gradatim.tasks.difficulty.symbol_similarity import NOBODY, Similarity, blocks
+from gradatim.tasks.difficulty.structure.symbol_similarity import NOBODY, Similarity, blocks
 
 MOST = 50_000_000
 """Replacements beyond which the soft score is refused."""

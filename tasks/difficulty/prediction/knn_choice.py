@@ -14,8 +14,8 @@ from gradatim.schemas.hashing import uniform
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.neighbours import NearestNeighbours, Neighbours
 from gradatim.tasks.core.reduce import ordered_sum
-from gradatim.tasks.difficulty.knn_pictures import Tried, compare_pairs
-from gradatim.tasks.difficulty.labelled import Floats, conformal, mean_square, pearson, spearman
+from gradatim.tasks.difficulty.prediction.knn_pictures import Tried, compare_pairs
+from gradatim.tasks.difficulty.prediction.labelled import Floats, conformal, mean_square, pearson, spearman
 
 BLOCK = 65_536
 """Examples that are predicted together."""

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from gradatim.tasks.core.neighbours import Neighbours
-from gradatim.tasks.difficulty.labelled import Floats
+from gradatim.tasks.difficulty.prediction.labelled import Floats
 
 Ints = NDArray[np.int64]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from gradatim.tasks.difficulty.labelled import Labels
+from gradatim.tasks.difficulty.prediction.labelled import Labels
 
 COLUMNS = ("example_id", "value", "standard_error", "low", "high", "n", "flag", "details")
 

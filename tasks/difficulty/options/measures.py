@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from gradatim.tasks.difficulty.option_orders import canonical
+from gradatim.tasks.difficulty.options.orders import canonical
 
 MEASURES = ("gold_probability", "top_probability", "entropy", "margin", "order_sensitivity")
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.registry import Cost
-from gradatim.tasks.difficulty.dynamics_table import PASS, Cells, Floats, Measure, reduce, standard_error
-from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, window
+from gradatim.tasks.difficulty.dynamics.table import PASS, Cells, Floats, Measure, reduce, standard_error
+from gradatim.tasks.difficulty.dynamics.window import DynamicsConfig, window
 from gradatim.tasks.difficulty.reliability import separation, split_half
 from gradatim.tasks.difficulty.result import Difficulty, build, method_name
 

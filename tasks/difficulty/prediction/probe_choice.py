@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.hashing import uniform
 from gradatim.tasks.core.embeddings import Vectors
-from gradatim.tasks.difficulty.labelled import folds_of, spearman
-from gradatim.tasks.difficulty.probe_fit import Linear, auc, logistic, ridge
+from gradatim.tasks.difficulty.prediction.labelled import folds_of, spearman
+from gradatim.tasks.difficulty.prediction.probe_fit import Linear, auc, logistic, ridge
 
 LEAST = {"train": 10, "validation": 5, "test": 5}
 """Fewest labelled examples in each part."""

@@ -15,9 +15,9 @@ from pydantic import Field
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.core.charts_data_map import draw_map, map_cells
 from gradatim.tasks.core.statistics import Statistic, statistics_table
-from gradatim.tasks.difficulty.dynamics_result import parameters
-from gradatim.tasks.difficulty.dynamics_table import RIGHT, Cells
-from gradatim.tasks.difficulty.dynamics_window import DynamicsConfig, Window, check_numbers
+from gradatim.tasks.difficulty.dynamics.result import parameters
+from gradatim.tasks.difficulty.dynamics.table import RIGHT, Cells
+from gradatim.tasks.difficulty.dynamics.window import DynamicsConfig, Window, check_numbers
 from gradatim.tasks.difficulty.result import Picture
 
 CAPTION = (

@@ -1,0 +1,1 @@
+"""What the uncertainty about multiple-choice questions is made of."""

@@ -1,0 +1,1 @@
+"""What the methods share that predict difficulty from vectors."""

@@ -1,0 +1,1 @@
+"""What the measures of a whole task are made of."""

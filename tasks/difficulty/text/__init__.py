@@ -1,0 +1,1 @@
+"""What the measures of texts share."""
