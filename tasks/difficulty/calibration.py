@@ -21,6 +21,9 @@ Estimator = Literal["auto", "marginal", "joint"]
 MANY_ITEMS, MANY_CELLS = 5_000, 2_000_000
 """From so many examples, or so large a matrix, on the joint fit is used: the marginal one then takes some ten times as
 long, and the two differ by less than .001 in rank correlation (docs/difficulty/irt.md)."""
+FEW_ITEMS, LARGE_CELLS = 200, 20_000_000
+"""With fewer examples than this the marginal fit is the quicker one however many respondents there are, and the better
+one where abilities are known badly; up to a matrix that takes a gigabyte on the way."""
 MOST_CELLS = 400_000_000
 """Largest matrix of a marginal fit: 1.6 GB, and some copies."""
 PER_ITEM = ("guessing", "choices")
@@ -64,8 +67,11 @@ def choose(estimator: Estimator, n: int, items: int) -> tuple[Literal["marginal"
         return estimator, "asked for"
     if items >= MANY_ITEMS:
         return "joint", f"{items:,} examples, {MANY_ITEMS:,} or more"
+    most = MANY_CELLS if items >= FEW_ITEMS else LARGE_CELLS
+    if n * items >= most:
+        return "joint", f"{n:,} respondents x {items:,} examples, {most:,} or more"
     if n * items >= MANY_CELLS:
-        return "joint", f"{n:,} respondents x {items:,} examples, {MANY_CELLS:,} or more"
+        return "marginal", f"fewer than {FEW_ITEMS:,} examples"
     return "marginal", f"fewer than {MANY_ITEMS:,} examples and {MANY_CELLS:,} respondents x examples"
 
 

@@ -15,10 +15,9 @@ from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.difficulty.calibration import (
-    MANY_CELLS,
-    MANY_ITEMS,
     Calibration,
     calibrate,
+    choose,
     item_settings,
     reliability,
 )
@@ -68,7 +67,9 @@ class IRTConfig(Config):
         "asymptotes, and in joint fits, else none",
     )
     estimator: Literal["auto", "marginal", "joint"] = Field(
-        "auto", description="auto: joint from 5,000 examples or 2 million respondents x examples on, else marginal"
+        "auto",
+        description="auto: joint from 5,000 examples or 2 million respondents x examples (20 million below 200 "
+        "examples) on, else marginal",
     )
     bins: int | None = Field(None, ge=1, le=1000, description="as many as the reliability supports, at most 10")
     splits: int = Field(5, ge=0, le=100, description="random halves behind the reliability; 0 takes standard errors")
@@ -99,7 +100,7 @@ def _cost(rows: int, width: int) -> Cost:
     width = max(width, 1)
     cells = float(rows) * width
     reading = 4e-7 * cells
-    if rows >= MANY_ITEMS or cells >= MANY_CELLS:
+    if choose("auto", width, rows)[0] == "joint":
         return Cost(1.0 + reading + 3e-7 * cells + 1e-5 * rows, 3e8 + 45 * cells + 1500.0 * rows)
     nodes = float(np.clip(5.4 * rows**0.5, 61, 3841))
     passes = 40 + 10 * 12  # the fit, and ten looser ones of half the respondents
@@ -148,8 +149,8 @@ def run(tables: Mapping[str, pl.DataFrame], config: IRTConfig, seed: int = 0) ->
 
     Notes
     -----
-    Marginal maximum likelihood, or from 5,000 examples (or 2 million respondents x examples) on joint maximum a
-    posteriori; cells are kept sparse. The choice and its reason are in the notes.
+    Marginal maximum likelihood, or from 5,000 examples (or 2 million respondents x examples, 20 million with fewer than
+    200 examples) on joint maximum a posteriori; cells are kept sparse. The choice and its reason are in the notes.
     """
     responses = to_cells(tables["responses"])
     parts = find_parts(responses.cells)

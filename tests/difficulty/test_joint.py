@@ -162,6 +162,10 @@ def test_the_estimator_is_chosen_by_size_and_says_why() -> None:
     assert choose("auto", 2000, 1000)[0] == "joint"
     assert choose("marginal", 100, 1_000_000) == ("marginal", "asked for")
     assert choose("joint", 10, 10) == ("joint", "asked for")
+    # few examples: the marginal fit is quicker and better however many respondents, until the matrix is too large
+    assert choose("auto", 100_000, 20) == ("marginal", "fewer than 200 examples")
+    assert choose("auto", 10_000, 200)[0] == "joint"
+    assert choose("auto", 1_000_000, 20) == ("joint", "1,000,000 respondents x 20 examples, 20,000,000 or more")
 
 
 def test_a_matrix_that_does_not_fit_is_refused_before_it_is_made() -> None:
