@@ -74,7 +74,7 @@ def fit_conditional(matrix: np.ndarray) -> ConditionalFit:
             remedy="use fit_irt",
         )
     seen = np.isfinite(matrix)
-    if not np.isin(matrix[seen], (0.0, 1.0)).all():
+    if np.isinf(matrix).any() or not np.isin(matrix[seen], (0.0, 1.0)).all():
         raise DataRefused("a score is neither 0 nor 1", where="fit_conditional", remedy="use fit_irt")
     total, answered = np.where(seen, matrix, 0.0).sum(axis=0), seen.sum(axis=0)
     inner = np.flatnonzero((total > 0) & (total < answered))

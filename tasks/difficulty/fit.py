@@ -17,7 +17,7 @@ from gradatim.tasks.difficulty.extremes import placed
 from gradatim.tasks.difficulty.item_fit import FitTest, fit_test, mean_squares
 from gradatim.tasks.difficulty.marginal import BOUND, Grid, Maximum, Objective, Patterns, group_patterns, maximise
 from gradatim.tasks.difficulty.overall_fit import OverallFit, m2
-from gradatim.tasks.difficulty.specify import Model, check, specify, start_curves
+from gradatim.tasks.difficulty.specify import Model, check, scores_for, specify, start_curves
 
 MAX_NODES = 3841
 
@@ -126,25 +126,25 @@ class IRTFit:
 
     def loglik_of(self, matrix: np.ndarray, nodes: int = 401) -> float:
         """Marginal log-likelihood of an (n, J) matrix of scores at these parameters, on another grid."""
-        data = group_patterns(np.asarray(matrix, dtype=np.float64))
+        data = group_patterns(scores_for(matrix, len(self.a), "loglik_of"))
         return expectation(data, self.curves, Grid.of(nodes, self.limit)).loglik
 
     def eap(self, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and standard deviation of the ability behind each row of an (m, J) matrix of scores."""
-        data = group_patterns(np.asarray(matrix, dtype=np.float64))
+        data = group_patterns(scores_for(matrix, len(self.a), "eap"))
         with one_thread():
             e = expectation(data, self.curves, self.grid)
         return e.mean[data.index], np.sqrt(e.variance)[data.index]
 
     def map(self, matrix: np.ndarray) -> np.ndarray:
         """Posterior mode of the ability behind each row of an (m, J) matrix of scores."""
-        data = group_patterns(np.asarray(matrix, dtype=np.float64))
+        data = group_patterns(scores_for(matrix, len(self.a), "map"))
         with one_thread():
             return np.asarray(modes(data, self.curves, self.grid)[0][data.index])
 
     def pattern_probability(self, matrix: np.ndarray) -> np.ndarray:
         """Marginal probability of each row of an (m, J) matrix of 0 and 1, NaN where missing."""
-        data = group_patterns(np.asarray(matrix, dtype=np.float64))
+        data = group_patterns(scores_for(matrix, len(self.a), "pattern_probability"))
         value = np.empty(len(data.weight))
         for part, _, found in posteriors(data, self.curves, self.grid):
             value[part] = found
@@ -156,7 +156,7 @@ class IRTFit:
         Extreme items have no test. See `item_fit.fit_test`.
         """
         inner = np.flatnonzero(self.extreme == 0)
-        data = group_patterns(np.asarray(matrix, dtype=np.float64)[:, inner])
+        data = group_patterns(scores_for(matrix, len(self.a), "fit_test")[:, inner])
         own = 1 + (self.model != "1pl" and self.slope == "free") + (self.guessing == "free") + (self.model == "4pl")
         found = fit_test(data, self.curves.part(inner), self.grid, np.full(len(inner), own))
         nothing, df = np.full((2, len(self.a)), np.nan), np.zeros(len(self.a), dtype=np.int64)
@@ -166,7 +166,7 @@ class IRTFit:
     def overall_fit(self, matrix: np.ndarray) -> OverallFit:
         """Test the whole model on the (n, J) matrix that was fitted, by M2. See `overall_fit.m2`."""
         inner = np.flatnonzero(self.extreme == 0)
-        data = group_patterns(np.asarray(matrix, dtype=np.float64)[:, inner])
+        data = group_patterns(scores_for(matrix, len(self.a), "overall_fit")[:, inner])
         estimated = self.slope in ("free", "common")
         kind = "given" if not estimated else "common" if self.model == "1pl" or self.slope == "common" else "free"
         with one_thread():

@@ -199,6 +199,26 @@ def check(
         raise DataRefused(f"item {column} has no response", where="fit_irt", remedy="leave it out")
 
 
+def scores_for(matrix: np.ndarray, items: int, where: str) -> np.ndarray:
+    """Return scores (m, J) for a fit of J items as float64, NaN where missing.
+
+    Raises
+    ------
+    UsageError
+        If the array has not J columns.
+    DataRefused
+        If a score lies outside of [0, 1].
+    """
+    scores = np.asarray(matrix, dtype=np.float64)
+    if scores.ndim != 2 or scores.shape[1] != items:
+        raise UsageError(
+            f"found an array of shape {scores.shape}", where=where, expected=f"(respondents, {items} items of the fit)"
+        )
+    if not (np.isnan(scores) | ((scores >= 0) & (scores <= 1))).all():
+        raise DataRefused("a score lies outside of [0, 1]", where=where, expected="scores in [0, 1] or NaN")
+    return scores
+
+
 def _check_settings(model: str, slope: str | float, guessing: float | np.ndarray | None, priors: str) -> None:
     if model not in MODELS:
         raise UsageError(f"there is no model {model!r}", where="fit_irt: model", expected="1pl, 2pl, 3pl or 4pl")

@@ -80,6 +80,8 @@ def test_extreme_items_have_no_place_and_change_nothing() -> None:
 def test_what_it_cannot_fit_is_named() -> None:
     with pytest.raises(DataRefused, match="neither 0 nor 1"):
         fit_conditional(np.array([[0.5, 1.0], [0.0, 1.0]]))
+    with pytest.raises(DataRefused, match="neither 0 nor 1"):
+        fit_conditional(np.array([[np.inf, 1.0], [0.0, 1.0], [1.0, 0.0]]))
     with pytest.raises(DataRefused, match="tell respondents apart"):
         fit_conditional(np.array([[0.0, 1.0], [1.0, 1.0]]))
     with pytest.raises(UsageError, match="200 items"):

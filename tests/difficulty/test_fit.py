@@ -180,8 +180,8 @@ def test_every_reference_fit_is_reached_on_the_references_own_quadrature(data: P
     maximum = maximise(objective, grid, objective.start())
     assert maximum.settled
     a, d = objective.unpack(maximum.x)
-    # the references stop where the likelihood changes little: at most 5.4e-5 below its maximum, which moves slopes by up
-    # to .0008 (LSAT7's third), and locations by .0007, or .0023 where they are flat (LSAT6's first)
+    # the references stop where the likelihood changes little: at most 5.4e-5 below its maximum, which moves slopes by
+    # up to .0008 and locations by .0007, or .0023 where they are flat (LSAT6)
     assert -1e-6 < maximum.trace[-1] - reference["loglik"][0] < 1e-4
     assert a == pytest.approx(reference["a"].to_numpy(), abs=1e-3)
     assert -d / a == pytest.approx(reference["b"].to_numpy(), abs=3e-3 if (dataset, model) == FLAT else 1e-3)
@@ -485,3 +485,16 @@ def test_wrong_input_is_named(answers: np.ndarray, settings_: dict[str, str], er
     with pytest.raises(error) as caught:
         fit_irt(answers, **settings_)  # type: ignore[arg-type]
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["eap", "map", "loglik_of", "pattern_probability", "fit_test", "overall_fit"])
+def test_scores_that_a_fit_cannot_rate_are_refused_in_place_of_rated(name: str) -> None:
+    answers, *_ = simulate(60, 6, 1)
+    rate = getattr(fit_irt(answers, errors=False), name)
+    with pytest.raises(UsageError, match=r"shape \(60, 5\)"):
+        rate(answers[:, :5])
+    with pytest.raises(UsageError, match=r"shape \(6,\)"):
+        rate(answers[0])
+    for wrong in (2.0, -0.5, np.inf):
+        with pytest.raises(DataRefused, match="outside"):
+            rate(np.full((2, 6), wrong))
