@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 import polars as pl
 
-from gradatim.schemas.errors import DataRefused
+from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.difficulty.cells import Cells
 from gradatim.tasks.difficulty.curves import Curves
 from gradatim.tasks.difficulty.fit import IRTFit
@@ -81,6 +81,8 @@ def leave_out(
     ------
     DataRefused
         As `fit_irt` or `fit_joint` of the respondents who stay.
+    UsageError
+        If there is no such respondent, or the settings are those of another model than `fit`.
 
     Notes
     -----
@@ -92,6 +94,7 @@ def leave_out(
     Source: L. A. Jaeckel (1972). The infinitesimal jackknife; R. D. Cook, S. Weisberg (1982). Residuals and influence
     in regression; D. G. Anderson (1965). Iterative procedures for nonlinear integral equations.
     """
+    _check(fit, rows, settings)
     if isinstance(fit, JointFit):
         return _sweep_on(data, fit, rows, bound, {**settings, "errors": errors})
     matrix = data.matrix() if isinstance(data, Cells) else np.asarray(data)
@@ -140,6 +143,8 @@ def leave_out_all(
     -----
     Some three passes a group for a marginal fit, a few sweeps for a joint one.
     """
+    for members in groups.values():
+        _check(fit, members, settings)
     full = None
     if isinstance(fit, IRTFit):
         full = Full.of(data.matrix() if isinstance(data, Cells) else data, fit, times=len(groups), **settings)
@@ -159,6 +164,33 @@ def leave_out_all(
         rows.append(row | compared(fit, found, examples))
     frame = pl.DataFrame(rows, schema=INFLUENCE)
     return frame.sort("change_linked", "name", descending=[True, False], nulls_last=True)
+
+
+def _check(fit: IRTFit | JointFit, rows: Sequence[int] | np.ndarray, settings: Mapping[str, Any]) -> None:
+    """Refuse respondents who are not there, and settings that tell another model."""
+    at = np.asarray(rows)
+    if at.size and (at.dtype.kind not in "iu" or at.min() < 0 or at.max() >= fit.n_respondents):
+        raise UsageError(
+            f"found respondents {at.min()} to {at.max()}",
+            where="leave_out: rows",
+            expected=f"whole numbers from 0 to {fit.n_respondents - 1}",
+        )
+    model, slope = settings.get("model", "1pl"), settings.get("slope", "free")
+    slope = slope if isinstance(slope, str) else "given"
+    slope = "free" if model == "1pl" and slope == "common" else slope
+    told = {"model": (model, fit.model)}
+    guessing = settings.get("guessing")
+    if (guessing is None or np.ndim(guessing) == 0) and (fit.extreme == 0).any():
+        told["guessing"] = ("given" if guessing else fit.guessing.replace("given", "none"), fit.guessing)
+    if not fit.slope.startswith("fixed:"):
+        told["slope"] = (slope, fit.slope)
+    for name, (asked, made) in told.items():
+        if asked != made:
+            raise UsageError(
+                f"the settings tell another {name} than the fit has: {asked!r}, not {made!r}",
+                where="leave_out: settings",
+                expected="the settings that the fit was made with, as model='2pl'",
+            )
 
 
 def _sweep_on(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradatim.schemas.errors import DataRefused
+from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.difficulty.cells import Cells
 from gradatim.tasks.difficulty.fit import fit_irt
 from gradatim.tasks.difficulty.jackknife import BOUNDED, Full
@@ -336,3 +336,19 @@ def test_a_joint_fit_of_few_respondents_keeps_the_bound() -> None:
         found, kept = leave_out(matrix, fit, rows, model="2pl")
         settled = fit_joint(np.delete(matrix, rows, axis=0)[:, kept], "2pl", tolerance=1e-9, sweeps=3000)
         assert np.abs(found.b - settled.b).max() < 0.5 * BOUNDED
+
+
+@pytest.mark.parametrize("estimate", [fit_irt, fit_joint])
+def test_respondents_who_are_not_there_and_settings_of_another_model_are_refused(estimate: Any) -> None:
+    matrix = answers(40, 12, 2)
+    fit = estimate(matrix, "2pl")
+    for rows in ([40], [-1], [0.5]):
+        with pytest.raises(UsageError, match="found respondents"):
+            leave_out(matrix, fit, rows, model="2pl")
+    for settings_ in ({}, {"model": "2pl", "guessing": 0.2}):
+        with pytest.raises(UsageError, match="tell another"):
+            leave_out(matrix, fit, [0], **settings_)
+    rasch = estimate(matrix, slope="fixed")
+    with pytest.raises(UsageError, match="tell another slope"):
+        leave_out_all(matrix, rasch, {"a": [0]}, [f"q{j}" for j in range(12)])
+    assert leave_out(matrix, rasch, [0], slope="fixed")[0].n_respondents == 39
