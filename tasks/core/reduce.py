@@ -7,7 +7,10 @@ came in, and blocks are merged as a balanced binary tree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, reduce
@@ -96,13 +99,22 @@ class Moments:
         return Moments(self.n + other.n, self.total + other.total, self.gram + other.gram)
 
 
-def moments(batches: Iterable[NDArray[Any]]) -> Moments:
+def moments(
+    batches: Iterable[NDArray[Any]],
+    *,
+    prepare: Callable[[NDArray[Any]], Floats] | None = None,
+    threads: int | None = None,
+) -> Moments:
     """Accumulate the moments of the rows of a stream of matrices; the cut into batches does not matter.
 
     Parameters
     ----------
     batches : iterable of arrays, each of shape (rows, d)
-        In canonical order of rows.
+        In canonical order of rows; not changed after they are given. Float32 becomes float64 a block at a time.
+    prepare : callable, optional
+        Turns a block of rows into the rows that are added up, e.g. to normalise them; may leave rows out.
+    threads : int, optional
+        Blocks that are worked on at the same time, by default one a processor; the result does not depend on it.
 
     Raises
     ------
@@ -114,8 +126,8 @@ def moments(batches: Iterable[NDArray[Any]]) -> Moments:
     O(n d²) time, O(d²) memory: partial sums wait in a stack as in a binary counter, at most log2(n / BLOCK) of them.
     """
     waiting: list[tuple[int, Moments]] = []
-    for block in _blocks(batches):
-        item = (0, _partial(block))
+    for partial in _partials(batches, prepare, processors() if threads is None else threads):
+        item = (0, partial)
         while waiting and waiting[-1][0] == item[0]:
             level, earlier = waiting.pop()
             item = (level + 1, earlier + item[1])
@@ -148,17 +160,37 @@ def _controller() -> Any:
     return ThreadpoolController()  # looks through the loaded libraries: once
 
 
-def _partial(block: Floats) -> Moments:
-    with one_thread():
-        return Moments(len(block), block.sum(axis=0), block.T @ block)
+def processors() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _blocks(batches: Iterable[NDArray[Any]]) -> Iterator[Floats]:
+def _partials(
+    batches: Iterable[NDArray[Any]], prepare: Callable[[NDArray[Any]], Floats] | None, threads: int
+) -> Iterator[Moments]:
+    """Add up each block, some blocks at a time, and give the sums in order."""
+
+    def partial(block: NDArray[Any]) -> Moments:
+        rows = block.astype(np.float64, copy=False) if prepare is None else prepare(block)
+        return Moments(len(rows), rows.sum(axis=0), rows.T @ rows)
+
+    with one_thread(), ThreadPoolExecutor(threads) as pool:
+        pending: deque[Future[Moments]] = deque()
+        for block in _blocks(batches):
+            pending.append(pool.submit(partial, block))
+            if len(pending) > 2 * threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+def _blocks(batches: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
     """Re-cut batches into blocks of `BLOCK` rows."""
-    kept: list[Floats] = []
+    kept: list[NDArray[Any]] = []
     rows = 0
     for batch in batches:
-        rest = np.asarray(batch, dtype=np.float64)
+        rest = np.asarray(batch)
+        rest = rest if rest.dtype == np.float32 else rest.astype(np.float64, copy=False)
         if rest.ndim != 2:
             raise UsageError(f"found an array of {rest.ndim} dimensions", expected="batches of shape (rows, width)")
         while rows + len(rest) >= BLOCK:
@@ -171,8 +203,10 @@ def _blocks(batches: Iterable[NDArray[Any]]) -> Iterator[Floats]:
         yield _joined(kept)
 
 
-def _joined(blocks: list[Floats]) -> Floats:
+def _joined(blocks: list[NDArray[Any]]) -> NDArray[Any]:
+    if len(blocks) > 1:  # an empty rest in front of a block would copy it
+        blocks = [block for block in blocks if len(block)] or blocks[:1]
     widths = {block.shape[1] for block in blocks}
     if len(widths) > 1:
         raise UsageError(f"vectors of different widths: {sorted(widths)}", expected="one width for all rows")
-    return np.ascontiguousarray(np.concatenate(blocks))
+    return np.ascontiguousarray(blocks[0] if len(blocks) == 1 else np.concatenate(blocks))

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.hashing import random_bits
+from gradatim.tasks.core.embeddings import finite
 from gradatim.tasks.core.frames import polars_schema
-from gradatim.tasks.core.reduce import BLOCK, Moments, moments, one_thread, ordered_sum
+from gradatim.tasks.core.reduce import BLOCK, Moments, moments, ordered_sum
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.result import Diversity
-from gradatim.tasks.diversity.vectors import normalised, vector_source
+from gradatim.tasks.diversity.spectra import effective_number, fourier_features, median_distance, spectrum
+from gradatim.tasks.diversity.spectra import vendi_score as vendi_score
+from gradatim.tasks.diversity.spectra import vendi_score_dual as vendi_score_dual
+from gradatim.tasks.diversity.spectra import vendi_score_moments as vendi_score_moments
+from gradatim.tasks.diversity.vectors import directed, vector_source
 
 SOURCE = (
     "D. Friedman, A. B. Dieng (2023). The Vendi Score: a diversity evaluation metric for machine learning; "
     "A. P. Pasarkar, A. B. Dieng (2024). Cousins of the Vendi Score"
 )
+FOURIER = "A. Rahimi, B. Recht (2007). Random features for large-scale kernel machines"
 Floats = NDArray[np.float64]
 
 
@@ -35,6 +41,11 @@ class VendiConfig(Config):
     orders: tuple[float, ...] = Field((0.5, 1.0, 2.0, float("inf")), description="orders q; low ones favour rare items")
     sample_size: int = Field(1000, ge=2, description="rows of each fixed-size sample, by which subsets are compared")
     samples: int = Field(20, ge=2, description="number of fixed-size samples")
+    kernel: Literal["cosine", "rbf"] = Field("cosine", description="similarity; rbf by random Fourier features")
+    bandwidth: float | None = Field(
+        None, gt=0, description="of the rbf kernel; by default the median distance of a hashed sample"
+    )
+    frequencies: int = Field(512, ge=1, le=4096, description="of the rbf kernel: its vectors are twice as wide")
 
     @field_validator("orders")
     @classmethod
@@ -42,79 +53,6 @@ class VendiConfig(Config):
         if not found or not all(q >= 0 for q in found):
             raise ValueError("orders should be one or more numbers of 0 or more (.inf for infinity)")
         return found
-
-
-def vendi_score(kernel: ArrayLike, q: float = 1.0) -> float:
-    """Return the Vendi score of order q of a similarity matrix.
-
-    Parameters
-    ----------
-    kernel : array-like, shape (n, n)
-        Symmetric and positive semi-definite, with 1 on its diagonal.
-    q : float
-        Order: 1 is the exponential of the eigenvalues' entropy, infinity the inverse of the largest one.
-
-    Returns
-    -------
-    float
-        From 1 (all the same) to n (nothing in common).
-
-    Raises
-    ------
-    UsageError
-        For a matrix that is no similarity matrix, with what is wrong.
-
-    Notes
-    -----
-    O(n³): for some thousand items; `vendi_score_dual` for more.
-    """
-    matrix = np.asarray(kernel, dtype=np.float64)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
-        raise UsageError(f"a kernel of shape {matrix.shape}", expected="a square matrix of at least one item")
-    if not np.isfinite(matrix).all():
-        raise UsageError("the kernel holds NaN or infinity", expected="finite similarities")
-    if not np.allclose(matrix, matrix.T, atol=1e-8):
-        raise UsageError("the kernel is not symmetric", expected="k(a, b) = k(b, a)")
-    if not np.allclose(np.diag(matrix), 1, atol=1e-6):
-        raise UsageError("the kernel's diagonal is not 1", expected="similarity 1 of each item to itself")
-    values = _eigenvalues((matrix + matrix.T) / (2 * len(matrix)))
-    if values[0] < -1e-6:
-        raise UsageError(
-            f"the kernel has a negative eigenvalue, {values[0] * len(matrix):.3g}",
-            expected="a positive semi-definite similarity, e.g. cosine or exp(-distance)",
-        )
-    return _effective_number(values, q, len(matrix))
-
-
-def vendi_score_dual(vectors: ArrayLike, q: float = 1.0) -> float:
-    """Return the Vendi score of order q under cosine similarity, from the vectors themselves.
-
-    Parameters
-    ----------
-    vectors : array-like, shape (n, d)
-        Normalised here; a row of zeros has no direction and is refused.
-
-    Returns
-    -------
-    float
-        Equal to `vendi_score` of the n x n cosine matrix; at most min(n, d).
-
-    Notes
-    -----
-    O(n d²) time, O(d²) memory beside the vectors.
-    """
-    rows = np.asarray(vectors, dtype=np.float64)
-    if rows.ndim != 2 or 0 in rows.shape:
-        raise UsageError(f"vectors of shape {rows.shape}", expected="at least one row and one column")
-    unit = normalised(rows)
-    if not unit.any(axis=1).all():
-        raise UsageError("a vector is all zeros and has no direction", expected="vectors that are not zero")
-    return vendi_score_moments(moments([unit]), q)
-
-
-def vendi_score_moments(partial: Moments, q: float = 1.0) -> float:
-    """Return the Vendi score of order q from the merged moments of unit vectors (`tasks.core.reduce.moments`)."""
-    return _effective_number(_spectrum(partial), q, max(partial.n, len(partial.gram)))
 
 
 def _cost(rows: int, width: int) -> Cost:
@@ -127,6 +65,7 @@ def _cost(rows: int, width: int) -> Cost:
     "vendi",
     config=VendiConfig,
     needs=("examples.{column}", "examples.{by}", "features_{features}.embedding"),
+    revision=2,
     cost=_cost,
     source=SOURCE,
 )
@@ -135,8 +74,8 @@ def vendi(tables: Mapping[str, pl.DataFrame], config: VendiConfig, seed: int) ->
 
     Returns ``vendi_q1`` ... of all rows and of each value of `by`, and ``vendi_sample_q1`` ...: the mean over samples
     of one fixed size, with the 2.5 and 97.5 % quantiles of the samples. The score grows with the number of rows, so
-    compare subsets and data sets by the samples. Streams over rows in blocks; rows without a vector, or with one of
-    zeros, are left out and counted.
+    compare subsets and data sets by the samples. Streams over rows in blocks; rows without a vector, or (under cosine)
+    with one of zeros, are left out and counted.
     """
     if config.by and config.by not in tables["examples"].columns:
         columns = tables["examples"].columns
@@ -144,6 +83,7 @@ def vendi(tables: Mapping[str, pl.DataFrame], config: VendiConfig, seed: int) ->
             f"examples has no column {config.by!r}{nearest(config.by, columns)}", expected=", ".join(columns)
         )
     rows, read = vector_source(tables, config.features, config.column)
+    prepare, bandwidth = _kernel(rows, read, config, seed)
     subsets = [("all", rows)]
     if config.by:
         parts = rows.drop_nulls(config.by).with_columns(pl.col(config.by).cast(pl.String)).sort(config.by, "example_id")
@@ -151,9 +91,8 @@ def vendi(tables: Mapping[str, pl.DataFrame], config: VendiConfig, seed: int) ->
     zeros = 0
     measured: dict[str, tuple[Moments, pl.DataFrame]] = {}
     for subset, part in subsets:
-        counter: list[pl.Series] = []
-        found = _moments(part, read, counter)
-        kept = part.filter(pl.concat(counter)) if counter else part
+        found = _moments(part, read, prepare)
+        kept = part if found.n == len(part) else part.filter(_directions(part, read))
         zeros += len(part) - len(kept) if subset == "all" else 0
         if found.n:
             measured[subset] = (found, kept)
@@ -165,25 +104,26 @@ def vendi(tables: Mapping[str, pl.DataFrame], config: VendiConfig, seed: int) ->
             remedy="name another column or features table, or drop this measure",
         )
     size = min(config.sample_size, *(found.n for found, _ in measured.values()))
-    width = len(measured["all"][0].gram)
     statistics: list[Statistic] = []
     for subset, (found, kept) in measured.items():
-        samples = [_spectrum(_moments(sample, read)) for sample in _samples(kept, size, config.samples, seed)]
-        spectrum = _spectrum(found)
+        samples = [spectrum(_moments(s, read, prepare)) for s in _samples(kept, size, config.samples, seed)]
+        values = spectrum(found)
         for q in config.orders:
             name = f"q{q:g}"
-            statistics.append(Statistic(subset, f"vendi_{name}", _effective_number(spectrum, q, found.n), found.n))
-            drawn = np.array([_effective_number(values, q, size) for values in samples])
+            statistics.append(Statistic(subset, f"vendi_{name}", effective_number(values, q, found.n), found.n))
+            drawn = np.array([effective_number(sample, q, size) for sample in samples])
             low, high = np.quantile(drawn, [0.025, 0.975])
             mean = ordered_sum(drawn) / len(drawn)
             statistics.append(Statistic(subset, f"vendi_sample_{name}", mean, size, float(low), float(high)))
+    text = rows.schema["vector"] == pl.String
     parameters = {
         **config.model_dump(exclude={"orders"}),
         "orders": [f"{q:g}" for q in config.orders],
-        "width": width,
+        "width": len(measured["all"][0].gram),
+        "bandwidth": bandwidth,
         "sample_size": size,
         "seed": seed,
-        "vectors": "features" if config.features else "hashed words" if _is_text(rows) else "column",
+        "vectors": "features" if config.features else "hashed words" if text else "column",
     }
     missing = len(tables["examples"]) - len(rows)
     warnings = [f"{missing:,} examples have no vector and were left out"] if missing else []
@@ -197,25 +137,46 @@ def vendi(tables: Mapping[str, pl.DataFrame], config: VendiConfig, seed: int) ->
         table=pl.DataFrame(schema=polars_schema("diversity")),
         main=f"vendi_q{config.orders[0] if 1.0 not in config.orders else 1.0:g}",
         parameters=parameters,
-        source=SOURCE,
+        source=SOURCE if config.kernel == "cosine" else f"{SOURCE}; {FOURIER}",
         warnings=tuple(warnings),
     )
 
 
-def _moments(
-    rows: pl.DataFrame, read: Callable[[pl.DataFrame], Floats], kept: list[pl.Series] | None = None
-) -> Moments:
-    """Accumulate the moments of the unit vectors of `rows`; rows of zeros are left out, and noted in `kept`."""
+Read = Callable[[pl.DataFrame], NDArray[Any]]
 
-    def units() -> Iterator[Floats]:
+
+def _kernel(
+    rows: pl.DataFrame, read: Read, config: VendiConfig, seed: int
+) -> tuple[Callable[[NDArray[Any]], Floats], float | None]:
+    """Return what turns a block of vectors into rows of length 1, and the bandwidth."""
+    if config.kernel == "cosine" or not len(rows):
+        return directed, None
+    order = np.argsort(random_bits(rows["example_id"], seed, "vendi/bandwidth"), kind="stable")[:1000]
+    some = read(rows[np.sort(order)])
+    bandwidth = config.bandwidth or median_distance(some)
+    return fourier_features(some.shape[1], bandwidth, config.frequencies, seed), bandwidth
+
+
+def _moments(rows: pl.DataFrame, read: Read, prepare: Callable[[NDArray[Any]], Floats]) -> Moments:
+    """Accumulate the moments of the prepared vectors of `rows`; an error names the id at fault."""
+    if not len(rows):
+        return Moments(0, np.zeros(0), np.zeros((0, 0)))
+
+    def checked(block: NDArray[Any]) -> Floats:
+        if not np.isfinite(block.sum()) and not np.isfinite(block).all():
+            raise DataRefused("a vector holds NaN or infinity")
+        return prepare(block)
+
+    try:
+        return moments((read(part) for part in rows.iter_slices(BLOCK)), prepare=checked)
+    except DataRefused:
         for part in rows.iter_slices(BLOCK):
-            unit = normalised(read(part))
-            held = unit.any(axis=1)
-            if kept is not None:
-                kept.append(pl.Series(held))
-            yield unit[held]
+            finite(read(part), part["example_id"], "diversity vendi")
+        raise
 
-    return moments(units()) if len(rows) else Moments(0, np.zeros(0), np.zeros((0, 0)))
+
+def _directions(rows: pl.DataFrame, read: Read) -> pl.Series:
+    return pl.concat([pl.Series(read(part).any(axis=1)) for part in rows.iter_slices(BLOCK)])
 
 
 def _samples(rows: pl.DataFrame, size: int, samples: int, seed: int) -> Iterable[pl.DataFrame]:
@@ -226,33 +187,3 @@ def _samples(rows: pl.DataFrame, size: int, samples: int, seed: int) -> Iterable
     for number in range(samples):
         window = (number * len(positions) // samples + np.arange(size)) % len(positions)
         yield rows[np.sort(positions[window])]
-
-
-def _spectrum(partial: Moments) -> Floats:
-    return _eigenvalues(partial.gram / partial.n)
-
-
-def _eigenvalues(matrix: Floats) -> Floats:
-    with one_thread():
-        return np.asarray(np.linalg.eigvalsh(matrix), dtype=np.float64)
-
-
-def _effective_number(values: Floats, q: float, n: int) -> float:
-    """Return the Hill number of order q of eigenvalues that sum to 1."""
-    if not q >= 0:
-        raise UsageError(f"order {q}", expected="q of 0 or more")
-    noise = values.max() * max(n, len(values)) * np.finfo(np.float64).eps
-    share = np.sort(values[values > noise])  # below, an eigenvalue is rounding error, which low orders would count
-    share = share / share.sum()
-    if q == 1:
-        score = np.exp(-np.sum(share * np.log(share)))
-    elif np.isinf(q):
-        score = 1 / share.max()
-    else:
-        top = share.max()
-        score = np.exp((q * np.log(top) + np.log(np.sum((share / top) ** q))) / (1 - q))
-    return float(max(score, 1.0))
-
-
-def _is_text(rows: pl.DataFrame) -> Any:
-    return rows.schema["vector"] == pl.String

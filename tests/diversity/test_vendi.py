@@ -16,8 +16,9 @@ from gradatim.schemas.tables import spec
 from gradatim.tasks.core.reduce import BLOCK, merge, moments
 from gradatim.tasks.core.registry import configure, get
 from gradatim.tasks.diversity.result import Diversity
-from gradatim.tasks.diversity.vectors import hashed_ngrams, normalised
-from gradatim.tasks.diversity.vendi import VendiConfig, vendi, vendi_score, vendi_score_dual, vendi_score_moments
+from gradatim.tasks.diversity.spectra import fourier_features, vendi_score, vendi_score_dual, vendi_score_moments
+from gradatim.tasks.diversity.vectors import directed, hashed_ngrams, normalised
+from gradatim.tasks.diversity.vendi import VendiConfig, vendi
 
 ORDERS = (0.0, 0.5, 1.0, 2.0, math.inf)
 
@@ -72,6 +73,71 @@ def test_parts_merge_to_the_score_of_the_whole() -> None:
     rows = unit(3000, 16)
     parts = [moments([part]) for part in np.array_split(rows, 4)]
     assert vendi_score_moments(merge(parts)) == pytest.approx(vendi_score_dual(rows), abs=1e-9)
+
+
+def test_shards_merged_in_any_order_of_arrival_give_the_same_bits_and_in_any_grouping_the_same_score() -> None:
+    rows = unit(5 * BLOCK, 8).astype(np.float32)
+    keyed = [(i, moments([part], prepare=directed)) for i, part in enumerate(np.array_split(rows, 5))]
+    whole = vendi_score_moments(moments([rows], prepare=directed))
+    for seed in range(3):
+        arrived = [keyed[i] for i in np.random.default_rng(seed).permutation(5)]
+        merged = merge([partial for _, partial in sorted(arrived, key=lambda shard: shard[0])])
+        assert np.array_equal(merged.gram, merge([partial for _, partial in keyed]).gram)
+    grouped = merge([merge([p for _, p in keyed[:2]]), merge([p for _, p in keyed[2:]])])
+    assert vendi_score_moments(grouped) == pytest.approx(whole, abs=1e-9)
+    assert merged.n == grouped.n == 5 * BLOCK
+
+
+def test_threads_change_no_bit() -> None:
+    rows = unit(3 * BLOCK + 5, 16).astype(np.float32)
+    one, four = (moments([rows], prepare=directed, threads=threads) for threads in (1, 4))
+    assert np.array_equal(one.gram, four.gram)
+    assert np.array_equal(one.total, four.total)
+
+
+def test_random_fourier_features_come_near_the_primal_rbf_kernel_and_nearer_the_more_there_are() -> None:
+    rows = np.random.default_rng(0).standard_normal((200, 3))
+    kernel = np.exp(-((rows[:, None] - rows) ** 2).sum(axis=2) / (2 * 1.5**2))
+    error = {}
+    for frequencies in (32, 512):
+        drawn = [fourier_features(3, 1.5, frequencies, seed) for seed in range(3)]
+        partials = [moments([rows], prepare=waves) for waves in drawn]
+        for q in (1.0, 2.0, math.inf):
+            found = np.mean([vendi_score_moments(partial, q) for partial in partials])
+            error[frequencies, q] = abs(found / vendi_score(kernel, q) - 1)
+        assert max(np.abs(w(rows) @ w(rows).T - kernel).max() for w in drawn) < 5 / math.sqrt(2 * frequencies)
+    assert all(error[512, q] < 0.04 for q in (1.0, 2.0, math.inf))
+    assert sum(error[512, q] for q in (1.0, 2.0)) < sum(error[32, q] for q in (1.0, 2.0))
+    assert np.linalg.norm(drawn[0](rows), axis=1) == pytest.approx(np.ones(200))
+
+
+def test_the_rbf_kernel_is_a_setting_and_its_draws_follow_the_seed() -> None:
+    rows = np.concatenate([np.zeros((20, 2)), np.full((20, 2), 100.0)])
+    table = pl.DataFrame({"example_id": [f"e{i:02d}" for i in range(40)], "v": rows.tolist()})
+    found = run(table, column="v", kernel="rbf", frequencies=128, bandwidth=1.0)
+    assert found.value("vendi_q1") == pytest.approx(2, abs=0.05)
+    assert not found.warnings[:-1]  # a vector of zeros is a point like any other
+    again = run(table, column="v", kernel="rbf", frequencies=128, bandwidth=1.0, seed=1)
+    assert again.value("vendi_q1") != found.value("vendi_q1")
+    bandwidth = run(table, column="v", kernel="rbf", frequencies=128).parameters["bandwidth"]
+    assert bandwidth == pytest.approx(100 * math.sqrt(2), rel=1e-6)
+    assert run(table[:1], column="v", kernel="rbf", frequencies=128).value("vendi_q1") == pytest.approx(1)
+    with pytest.raises(UsageError, match="bandwidth"):
+        fourier_features(3, math.nan, 4, 0)
+
+
+def test_a_vector_with_nan_is_named_by_its_id_and_features_alone_at_hand_need_no_name() -> None:
+    rows = unit(40, 4).astype(np.float32)
+    ids = [f"e{i:03d}" for i in range(40)]
+    frame = pl.DataFrame({"example_id": ids, "input": ids})
+    table = pl.DataFrame({"example_id": ids, "embedding": pl.Series(rows, dtype=pl.Array(pl.Float32, 4))})
+    assert run(frame, table=table[::-1]).value("vendi_q2") == pytest.approx(vendi_score_dual(rows, 2), abs=1e-9)
+    rows[7, 1] = np.nan
+    table = table.with_columns(embedding=pl.Series(rows, dtype=pl.Array(pl.Float32, 4)))
+    with pytest.raises(DataRefused, match="'e007' holds NaN"):
+        run(frame, table=table, features="f")
+    with pytest.raises(DataRefused, match="'e039' stands twice"):
+        run(frame, table=pl.concat([table[20:], table[39:]]), features="f")
 
 
 @pytest.mark.parametrize(
