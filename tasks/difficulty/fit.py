@@ -63,7 +63,8 @@ class IRTFit:
     errors : str
         How standard errors were made.
     trace : tuple of float
-        Log-likelihood (with priors) after each accepted pass on the last grid; never falls.
+        Log-likelihood (with priors) after each accepted pass on the last grid; never falls by more than
+        rounding.
     """
 
     model: str

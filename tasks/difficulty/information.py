@@ -81,7 +81,7 @@ def finish(objective: Objective, grid: Grid, maximum: Maximum) -> tuple[Maximum,
         if value < trace[-1] - 1e-11 * abs(trace[-1]):
             return Maximum(x, tuple(trace), maximum.settled), information
         x = x + step
-        trace.append(max(value, trace[-1]))
+        trace.append(value)
         if largest < 1e-6:
             return Maximum(x, tuple(trace), True), information
     return Maximum(x, tuple(trace), False), information

@@ -350,7 +350,7 @@ def maximise(
     """Climb by EM with Anderson acceleration until no parameter moves by more than `tolerance` in a pass.
 
     An accelerated step that lowers the log-likelihood is replaced by the plain EM step, so the accepted log-likelihoods
-    never fall.
+    never fall by more than rounding, 1e-11 of them.
 
     Source: R. D. Bock, M. Aitkin (1981). Marginal maximum likelihood estimation of item parameters: application of an
     EM algorithm; D. G. Anderson (1965). Iterative procedures for nonlinear integral equations.
@@ -370,7 +370,7 @@ def maximise(
             if np.abs(x - before).max() < tolerance:
                 return Maximum(before, tuple(trace), True)
             continue
-        trace.append(max(value, trace[-1]) if trace else value)
+        trace.append(value)
         before, plain = x, objective.improve(x, e, grid, 2 if turn < 4 else 1)
         move = plain - x
         if np.abs(move).max(initial=0.0) < tolerance:

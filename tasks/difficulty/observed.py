@@ -81,7 +81,7 @@ def finish(objective: Asymptotic, grid: Grid, maximum: Maximum, turns: int = 60)
             return Maximum(x, tuple(trace), largest < 1e-3), information
         moved = float(np.abs(to - x).max(initial=0.0))
         x, damping = to, added / 10 if added > 1e-8 else 0.0
-        trace.append(max(value, trace[-1]))
+        trace.append(value)
         if close and added == 0.0 and moved < 1e-6 and largest < 1e-6:
             return Maximum(x, tuple(trace), True), information
         close = close or largest < 0.05

@@ -143,7 +143,7 @@ def test_the_log_likelihood_never_falls_and_ends_at_a_maximum(settings_: dict[st
     fit = fit_irt(answers, **settings_)
     assert fit.converged
     assert len(fit.trace) > 3
-    assert (np.diff(fit.trace) >= 0).all()
+    assert (np.diff(fit.trace) >= -1e-11 * np.abs(fit.trace[1:])).all()  # values as they are: rounded
     prior = _log_prior(fit, settings_["model"])
     assert fit.loglik + prior == pytest.approx(fit.trace[-1], abs=1e-6)
     # no small change of what is free betters it

@@ -289,7 +289,7 @@ def test_the_accepted_log_likelihood_never_falls() -> None:
         objective = Objective(group_patterns(inner), kind, np.ones(inner.shape[1]), weak)
         trace = maximise(objective, Grid.of(61), objective.start(), passes=400).trace
         assert len(trace) > 3
-        assert (np.diff(trace) >= 0).all()
+        assert (np.diff(trace) >= -1e-11 * np.abs(trace[1:])).all()  # values as they are: rounded
         x = maximise(objective, Grid.of(61), objective.start(), passes=400).x
         at_end = expectation(objective.data, *objective.unpack(x), Grid.of(61)).loglik
         assert at_end + objective.log_prior(*objective.unpack(x)) == pytest.approx(trace[-1], abs=1e-6)
