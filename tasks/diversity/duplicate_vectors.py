@@ -1,0 +1,66 @@
+"""Near-duplicates by embedding: equal vectors first, then all pairs within a cosine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from gradatim.tasks.core.embeddings import vectors_of
+from gradatim.tasks.core.frames import polars_schema
+from gradatim.tasks.core.neighbour_parts import equal_groups
+from gradatim.tasks.core.range_search import cosine_pairs
+from gradatim.tasks.diversity.duplicate_result import Facts
+
+
+def alike_vectors(
+    tables: Mapping[str, pl.DataFrame], features: str, threshold: float, lists_probed: int | None
+) -> Facts:
+    """Find the pairs of examples whose vectors have a cosine of at least `threshold`.
+
+    Parameters
+    ----------
+    tables : mapping of str to polars.DataFrame
+        examples and ``features_{features}``.
+    features : str
+    threshold : float in (0, 1]
+    lists_probed : int, optional
+        As for `cosine_pairs`.
+    """
+    vectors = vectors_of(tables, features, "diversity near_duplicates")
+    known = tables["examples"]["example_id"].cast(pl.String)
+    held = vectors.ids.is_in(known.implode()).to_numpy() & (vectors.matrix != 0).any(axis=1)
+    whole = bool(held.all())
+    ids = vectors.ids if whole else vectors.ids.filter(pl.Series(held))
+    matrix = vectors.matrix if whole else vectors.matrix[held]
+    rows = np.arange(len(ids))
+    groups = equal_groups(matrix, rows, rows)
+    first = rows[groups.first]
+    copies = np.repeat(first, np.diff(groups.starts))
+    equal = np.stack([copies, groups.members], axis=1)[copies != groups.members]
+    one = len(first) == len(rows)
+    found = cosine_pairs(
+        matrix if one else matrix[first], threshold, ids if one else ids.gather(first), lists_probed=lists_probed
+    )
+    near = first[found.pairs] if len(found.pairs) else found.pairs
+    pairs = np.concatenate([equal, near]).astype(np.int64)
+    frame = pl.DataFrame(
+        {
+            "left_id": ids.gather(pairs[:, 0]),
+            "right_id": ids.gather(pairs[:, 1]),
+            "kind": pl.Series(["near_duplicate"], dtype=pl.String).new_from_index(0, len(pairs)),
+            "similarity": np.concatenate([np.ones(len(equal)), found.similarity]),
+            "method": pl.Series(np.repeat(["exact", "embedding"], [len(equal), len(near)]), dtype=pl.String),
+            "threshold": np.concatenate([np.ones(len(equal)), np.full(len(near), threshold)]),
+        },
+        schema=polars_schema("pairs"),
+    )
+    return Facts(
+        ids=ids,
+        pairs=frame.sort("left_id", "right_id"),
+        candidates=len(near),
+        left_out=found.left_out,
+        why="there is no vector, or one of zeros",
+        curve=None,
+    )

@@ -1,0 +1,181 @@
+"""Near-duplicates: which examples are copies or nearly so, each with its partner, and the components that they form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import polars as pl
+from pydantic import Field, model_validator
+
+from gradatim.schemas.errors import DataRefused, UsageError, nearest
+from gradatim.tasks.core.near_duplicates import Scheme, compare, signatures
+from gradatim.tasks.core.registry import Config, Cost, register
+from gradatim.tasks.diversity.duplicate_result import Facts, result
+from gradatim.tasks.diversity.duplicate_vectors import alike_vectors
+from gradatim.tasks.diversity.result import Diversity
+
+SOURCE = (
+    "A. Z. Broder (1997). On the resemblance and containment of documents; A. Gionis, P. Indyk, R. Motwani (1999). "
+    "Similarity search in high dimensions via hashing"
+)
+Using = Literal["exact", "minhash", "embedding"]
+THRESHOLDS: dict[str, float] = {"exact": 1.0, "minhash": 0.8, "embedding": 0.9}
+
+
+class NearDuplicatesConfig(Config):
+    """Settings of `near_duplicates`."""
+
+    using: Using | None = Field(
+        None,
+        description="exact (normalised text), minhash (shared shingles) or embedding (cosine); by default embedding "
+        "where features are named, else minhash",
+    )
+    column: str = Field("input", description="column of text that is compared (exact, minhash)")
+    features: str = Field("", description="name of a features table (embedding)")
+    threshold: float | None = Field(
+        None, gt=0, le=1, description="similarity from which a pair counts: by default .8 (minhash), .9 (embedding)"
+    )
+    shingle: int = Field(5, ge=1, description="words or characters of a shingle")
+    unit: Literal["words", "characters"] = Field("words", description="what shingles are made of")
+    lowercase: bool = Field(True, description="minhash takes capitals and small letters for the same")
+    permutations: int = Field(128, ge=1, le=4096, description="most permutations of a MinHash signature")
+    recall: float = Field(0.999, gt=0, lt=1, description="least chance that a pair at the threshold is found")
+    lists_probed: int | None = Field(
+        None,
+        ge=0,
+        description="embedding: 0 looks at all pairs, k into k lists; by default 0 up to 50,000 rows, else 8",
+    )
+    giant: float = Field(0.5, gt=0, le=1, description="share of the rows above which a component is cut")
+    step: float = Field(0.02, gt=0, le=1, description="by how much the threshold rises at a time where one is cut")
+
+    @model_validator(mode="after")
+    def _fitting(self) -> NearDuplicatesConfig:
+        if self.using == "embedding" and not self.features:
+            raise ValueError("using: embedding needs features: NAME, a features table")
+        if self.using in ("exact", "minhash") and self.features:
+            raise ValueError(f"using: {self.using} compares texts, so features has no part in it")
+        if self.using == "exact" and self.threshold is not None:
+            raise ValueError("using: exact has no threshold")
+        return self
+
+    @property
+    def way(self) -> Using:
+        """How rows are compared."""
+        return self.using or ("embedding" if self.features else "minhash")
+
+    @property
+    def least(self) -> float:
+        """Similarity from which a pair counts."""
+        return THRESHOLDS[self.way] if self.threshold is None else self.threshold
+
+
+def _cost(rows: int, width: int) -> Cost:
+    return Cost(seconds=1 + rows * 1.5e-5, bytes=3e8 + rows * 900)
+
+
+@register(
+    "diversity",
+    "near_duplicates",
+    config=NearDuplicatesConfig,
+    needs=("examples.{column}?", "features_{features}.embedding"),
+    cost=_cost,
+    source=SOURCE,
+)
+def near_duplicates(tables: Mapping[str, pl.DataFrame], config: NearDuplicatesConfig, seed: int) -> Diversity:
+    """Near-duplicates by exact hash, MinHash or embedding radius, every pair verified, and their components.
+
+    Returns ``near_duplicates_share``, the share of rows that a set without near-duplicates would lose, and what else is
+    counted; `pairs` with each pair's similarity; for each row its nearest partner, the similarity to it (null where no
+    partner reaches the threshold) and its component, numbered in the order of the components' smallest ids. A component
+    of more than `giant` of the rows is cut: the threshold rises by `step` inside it until no piece is. Rows without a
+    word, or without a vector that is not zero, are left out and counted. `seed` is not used.
+    """
+    examples = tables["examples"]
+    if examples["example_id"].null_count() or examples["example_id"].is_duplicated().any():
+        raise DataRefused("an example_id is null or stands twice", where=WHERE, expected="one row an example")
+    ids = examples["example_id"].cast(pl.String).sort()
+    found = alike_vectors(tables, config.features, config.least, config.lists_probed) if (
+        config.way == "embedding"
+    ) else _alike_texts(examples, config)  # fmt: skip
+    if found.ids.is_empty():
+        raise DataRefused(
+            f"none of {len(ids):,} examples can be compared: {found.why}",
+            where=WHERE,
+            expected="at least one row with words, or with a vector that is not zero",
+            remedy="name another column or features table, or drop this measure",
+        )
+    label = config.features or ("" if config.column == "input" else config.column)
+    return result(
+        found,
+        rows=len(ids),
+        name=f"near_duplicates({label})" if label else "near_duplicates",
+        threshold=config.least,
+        giant=config.giant,
+        step=config.step,
+        parameters=_parameters(config),
+        source=SOURCE,
+    )
+
+
+WHERE = "diversity near_duplicates"
+
+
+def _scheme(config: NearDuplicatesConfig) -> Scheme:
+    return Scheme(
+        threshold=config.least,
+        shingle=config.shingle,
+        unit=config.unit,
+        lowercase=config.lowercase,
+        permutations=config.permutations,
+        recall=config.recall,
+    )
+
+
+def _alike_texts(examples: pl.DataFrame, config: NearDuplicatesConfig) -> Facts:
+    if config.column not in examples.columns:
+        raise UsageError(
+            f"examples has no column {config.column!r}{nearest(config.column, examples.columns)}",
+            where=WHERE,
+            expected=", ".join(examples.columns),
+        )
+    kind = examples.schema[config.column]
+    if kind != pl.String and not isinstance(kind, pl.Categorical | pl.Enum | pl.Null):
+        raise UsageError(f"the column {config.column!r} holds {kind}", where=WHERE, expected="a column of text")
+    scheme, banded = _scheme(config), config.way == "minhash"
+    frame = examples.select(pl.col("example_id").cast(pl.String), text=pl.col(config.column).cast(pl.String)).sort(
+        "example_id"
+    )
+
+    def texts(wanted: pl.Series) -> pl.DataFrame:
+        return frame.join(wanted.to_frame("example_id"), on="example_id", how="semi", maintain_order="left")
+
+    kept = signatures(frame, scheme, banded=banded)
+    compared = compare(kept, texts, scheme)
+    return Facts(
+        ids=kept.drop_nulls("digest")["example_id"],
+        pairs=compared.pairs,
+        candidates=compared.candidates,
+        left_out=compared.left_out,
+        why="the text has no word",
+        curve=scheme.bands if banded else None,
+    )
+
+
+def _parameters(config: NearDuplicatesConfig) -> dict[str, Any]:
+    """Return the settings that had a part in the result."""
+    used: dict[str, Any] = {"using": config.way, "threshold": config.least, "giant": config.giant, "step": config.step}
+    if config.way == "embedding":
+        return {**used, "features": config.features, "lists_probed": config.lists_probed}
+    used["column"] = config.column
+    if config.way == "exact":
+        return used
+    bands = _scheme(config).bands
+    return {
+        **used,
+        "shingle": config.shingle,
+        "unit": config.unit,
+        "lowercase": config.lowercase,
+        "bands": bands.bands,
+        "rows_of_a_band": bands.rows,
+    }
