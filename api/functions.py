@@ -422,9 +422,9 @@ def linked(new: Difficulty, old: Difficulty, *, method: Any = "mean_sigma", **se
     method : str
         mean_sigma, mean_mean, stocking_lord or haebara.
     **settings
-        See `gradatim.tasks.difficulty.linking.linked`.
+        See `gradatim.tasks.difficulty.item_response.linking.linked`.
     """
-    from gradatim.tasks.difficulty.linking import linked as run
+    from gradatim.tasks.difficulty.item_response.linking import linked as run
 
     return run(new, old, method, **settings)
 

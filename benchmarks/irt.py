@@ -124,8 +124,8 @@ def run(environments: Mapping[str, str] | None = None) -> dict[str, Any]:
     environments : mapping, optional
         Folders of Python environments by peer (mirt, girth, pyirt); by default from GRADATIM_PEER_MIRT, _GIRTH, _PYIRT.
     """
-    from gradatim.tasks.difficulty.fit import fit_irt
-    from gradatim.tasks.difficulty.marginal import Grid, expectation, group_patterns
+    from gradatim.tasks.difficulty.item_response.fit import fit_irt
+    from gradatim.tasks.difficulty.item_response.marginal import Grid, expectation, group_patterns
 
     if environments is None:
         names = {c.environment for c in COMPARISONS}

@@ -26,7 +26,7 @@ import json, sys, time
 import numpy as np
 from benchmarks.joint import simulate
 from benchmarks.memory import peak_memory
-from gradatim.tasks.difficulty.joint import fit_joint
+from gradatim.tasks.difficulty.item_response.joint import fit_joint
 items, respondents, share, model = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
 cells, theta, b = simulate(items, respondents, share)
 before = peak_memory()
@@ -46,7 +46,7 @@ print(json.dumps({
 
 def simulate(items: int, respondents: int, share: float = 1.0, seed: int = 0) -> tuple[Any, np.ndarray, np.ndarray]:
     """Draw the cells of a 2PL (theta ~ N(0, 1), b ~ N(0, 1.5^2), log a ~ N(.4, .3^2)), theta and b."""
-    from gradatim.tasks.difficulty.cells import Cells, index_type
+    from gradatim.tasks.difficulty.item_response.cells import Cells, index_type
 
     random = np.random.default_rng(seed)
     theta = random.normal(size=respondents).astype(np.float32)
@@ -111,7 +111,7 @@ def run() -> dict[str, Any]:
 
     GRADATIM_BENCHMARK_ITEMS makes it smaller: the bounds on time and memory shrink with it.
     """
-    from gradatim.tasks.difficulty.joint import fit_joint
+    from gradatim.tasks.difficulty.item_response.joint import fit_joint
 
     items = int(os.environ.get("GRADATIM_BENCHMARK_ITEMS", ITEMS))
     scale = items / ITEMS

@@ -31,10 +31,10 @@ def simulate(n: int, items: int) -> np.ndarray:
 
 def compare(n: int, items: int, how: dict[str, Any], joint: bool) -> dict[str, float]:
     """Time both ways, without standard errors; the preparation of the quick one counts."""
-    from gradatim.tasks.difficulty.fit import fit_irt
-    from gradatim.tasks.difficulty.jackknife import Full
-    from gradatim.tasks.difficulty.joint import fit_joint
-    from gradatim.tasks.difficulty.leave_out import leave_out
+    from gradatim.tasks.difficulty.item_response.fit import fit_irt
+    from gradatim.tasks.difficulty.item_response.jackknife import Full
+    from gradatim.tasks.difficulty.item_response.joint import fit_joint
+    from gradatim.tasks.difficulty.item_response.leave_out import leave_out
 
     answers = simulate(n, items)
     fit_of: Callable[..., Any] = fit_joint if joint else fit_irt

@@ -41,7 +41,7 @@ def draw(model: Model, n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.nd
 
 def once(model: Model, n: int, seed: int) -> dict[str, float]:
     """Fit one simulated set; numbers over the items that some got right and some wrong."""
-    from gradatim.tasks.difficulty.fit import fit_irt
+    from gradatim.tasks.difficulty.item_response.fit import fit_irt
 
     answers, a, b, g = draw(model, n, seed)
     fit = fit_irt(answers, model, errors=False)

@@ -14,16 +14,22 @@ from pydantic import Field, model_validator
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.registry import Config, Cost, register
-from gradatim.tasks.difficulty.calibration import (
+from gradatim.tasks.difficulty.item_response.calibration import (
     Calibration,
     calibrate,
     choose,
     item_settings,
     reliability,
 )
-from gradatim.tasks.difficulty.irt_tables import flags, item_parameters, notes_of, respondent_table, warnings_of
-from gradatim.tasks.difficulty.linking import described, link, moved_notes
-from gradatim.tasks.difficulty.pictures import irt_pictures, link_picture
+from gradatim.tasks.difficulty.item_response.linking import described, link, moved_notes
+from gradatim.tasks.difficulty.item_response.pictures import irt_pictures, link_picture
+from gradatim.tasks.difficulty.item_response.tables import (
+    flags,
+    item_parameters,
+    notes_of,
+    respondent_table,
+    warnings_of,
+)
 from gradatim.tasks.difficulty.reliability import spearman_brown
 from gradatim.tasks.difficulty.responses import Parts, Responses, find_parts, to_cells, without
 from gradatim.tasks.difficulty.result import Difficulty, Picture, build, method_name, unanswered

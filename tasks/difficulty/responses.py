@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
-from gradatim.tasks.difficulty.cells import Cells, compact, index_type
+from gradatim.tasks.difficulty.item_response.cells import Cells, compact, index_type
 
 CHUNK = 1 << 22
 WHOLE = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)

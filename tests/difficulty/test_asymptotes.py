@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradatim.schemas.errors import DataRefused, UsageError
-from gradatim.tasks.difficulty import curves, observed
-from gradatim.tasks.difficulty.abilities import modes
-from gradatim.tasks.difficulty.asymptotes import Asymptotic
-from gradatim.tasks.difficulty.curves import Curves
-from gradatim.tasks.difficulty.e_step import counted
-from gradatim.tasks.difficulty.fit import IRTFit, fit_irt
-from gradatim.tasks.difficulty.marginal import Grid, group_patterns, maximise
+from gradatim.tasks.difficulty.item_response import curves, observed
+from gradatim.tasks.difficulty.item_response.abilities import modes
+from gradatim.tasks.difficulty.item_response.asymptotes import Asymptotic
+from gradatim.tasks.difficulty.item_response.curves import Curves
+from gradatim.tasks.difficulty.item_response.e_step import counted
+from gradatim.tasks.difficulty.item_response.fit import IRTFit, fit_irt
+from gradatim.tasks.difficulty.item_response.marginal import Grid, group_patterns, maximise
 
 _spec = importlib.util.spec_from_file_location("published", Path(__file__).with_name("published.py"))
 assert _spec is not None

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from gradatim.schemas.errors import DataRefused, UsageError
-from gradatim.tasks.difficulty.conditional import fit_conditional
-from gradatim.tasks.difficulty.fit import fit_irt
+from gradatim.tasks.difficulty.item_response.conditional import fit_conditional
+from gradatim.tasks.difficulty.item_response.fit import fit_irt
 
 SETS = (
     "lsat6", "lsat7", "wirs", "abortion", "deayala", "sat12", "sirt_read", "verbal_aggression", "mathexam14w",

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradatim.tasks.difficulty import curves
-from gradatim.tasks.difficulty.fit import fit_irt
+from gradatim.tasks.difficulty.item_response import curves
+from gradatim.tasks.difficulty.item_response.fit import fit_irt
 
 _spec = importlib.util.spec_from_file_location("published", Path(__file__).with_name("published.py"))
 assert _spec is not None

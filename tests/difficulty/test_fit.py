@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradatim.schemas.errors import DataRefused, UsageError
-from gradatim.tasks.difficulty import information
-from gradatim.tasks.difficulty.fit import fit_irt
-from gradatim.tasks.difficulty.marginal import Grid, Objective, expectation, group_patterns, maximise
+from gradatim.tasks.difficulty.item_response import information
+from gradatim.tasks.difficulty.item_response.fit import fit_irt
+from gradatim.tasks.difficulty.item_response.marginal import Grid, Objective, expectation, group_patterns, maximise
 
 _spec = importlib.util.spec_from_file_location("published", Path(__file__).with_name("published.py"))
 assert _spec is not None

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradatim.tasks.difficulty import item_fit
-from gradatim.tasks.difficulty.curves import Curves
-from gradatim.tasks.difficulty.fit import fit_irt
-from gradatim.tasks.difficulty.marginal import Grid, group_patterns
+from gradatim.tasks.difficulty.item_response import item_fit
+from gradatim.tasks.difficulty.item_response.curves import Curves
+from gradatim.tasks.difficulty.item_response.fit import fit_irt
+from gradatim.tasks.difficulty.item_response.marginal import Grid, group_patterns
 
 _spec = importlib.util.spec_from_file_location("published", Path(__file__).with_name("published.py"))
 assert _spec is not None

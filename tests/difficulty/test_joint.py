@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradatim.schemas.errors import DataRefused, UsageError
-from gradatim.tasks.difficulty import joint
-from gradatim.tasks.difficulty.calibration import calibrate, choose
-from gradatim.tasks.difficulty.cells import Cells
-from gradatim.tasks.difficulty.fit import fit_irt
-from gradatim.tasks.difficulty.joint import JointFit, fit_joint
-from gradatim.tasks.difficulty.joint_halves import locations_given
-from gradatim.tasks.difficulty.joint_step import D_SD, LOG_A_SD
-from gradatim.tasks.difficulty.orientation import score_correlations
+from gradatim.tasks.difficulty.item_response import joint
+from gradatim.tasks.difficulty.item_response.calibration import calibrate, choose
+from gradatim.tasks.difficulty.item_response.cells import Cells
+from gradatim.tasks.difficulty.item_response.fit import fit_irt
+from gradatim.tasks.difficulty.item_response.joint import JointFit, fit_joint
+from gradatim.tasks.difficulty.item_response.joint_halves import locations_given
+from gradatim.tasks.difficulty.item_response.joint_step import D_SD, LOG_A_SD
+from gradatim.tasks.difficulty.item_response.orientation import score_correlations
 from gradatim.tasks.difficulty.responses import Responses, to_cells
 
 _spec = importlib.util.spec_from_file_location("published", Path(__file__).with_name("published.py"))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gradatim as gd
-from gradatim.tasks.difficulty.joint import MODELS, Model, fit_joint
+from gradatim.tasks.difficulty.item_response.joint import MODELS, Model, fit_joint
 from gradatim.tasks.difficulty.responses import from_matrix
 
 

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradatim.schemas.errors import DataRefused, UsageError
-from gradatim.tasks.difficulty.cells import Cells
-from gradatim.tasks.difficulty.fit import fit_irt
-from gradatim.tasks.difficulty.jackknife import BOUNDED, Full
-from gradatim.tasks.difficulty.joint import fit_joint
-from gradatim.tasks.difficulty.leave_out import groups_of, leave_out, leave_out_all
+from gradatim.tasks.difficulty.item_response.cells import Cells
+from gradatim.tasks.difficulty.item_response.fit import fit_irt
+from gradatim.tasks.difficulty.item_response.jackknife import BOUNDED, Full
+from gradatim.tasks.difficulty.item_response.joint import fit_joint
+from gradatim.tasks.difficulty.item_response.leave_out import groups_of, leave_out, leave_out_all
 
 _spec = importlib.util.spec_from_file_location("published", Path(__file__).with_name("published.py"))
 assert _spec is not None

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import gradatim as gd
 from gradatim.schemas.errors import DataRefused, UsageError
-from gradatim.tasks.difficulty.curves import Curves
-from gradatim.tasks.difficulty.linking import METHODS, Method, link, linked
-from gradatim.tasks.difficulty.linking_curves import Abilities, left_out, minimise, sums
+from gradatim.tasks.difficulty.item_response.curves import Curves
+from gradatim.tasks.difficulty.item_response.linking import METHODS, Method, link, linked
+from gradatim.tasks.difficulty.item_response.linking_curves import Abilities, left_out, minimise, sums
 from gradatim.tasks.difficulty.responses import from_matrix
 
 # The twelve common items of M. J. Kolen and R. L. Brennan's worked example (3PL, D = 1.7) and the constants that their

@@ -20,9 +20,9 @@ from gradatim.tasks.core.intervals import jeffreys as scalar_jeffreys
 from gradatim.tasks.core.intervals import wilson as scalar_wilson
 from gradatim.tasks.core.registry import plugins, resolve
 from gradatim.tasks.difficulty.choose import default_method
-from gradatim.tasks.difficulty.fit import fit_irt
-from gradatim.tasks.difficulty.joint import fit_joint
-from gradatim.tasks.difficulty.linking import linked
+from gradatim.tasks.difficulty.item_response.fit import fit_irt
+from gradatim.tasks.difficulty.item_response.joint import fit_joint
+from gradatim.tasks.difficulty.item_response.linking import linked
 from gradatim.tasks.difficulty.pass_rate import jeffreys, wilson
 from gradatim.tasks.difficulty.responses import from_matrix
 from gradatim.tasks.difficulty.result import Difficulty, build

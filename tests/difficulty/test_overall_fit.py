@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradatim.tasks.difficulty.fit import fit_irt
+from gradatim.tasks.difficulty.item_response.fit import fit_irt
 
 _spec = importlib.util.spec_from_file_location("published", Path(__file__).with_name("published.py"))
 assert _spec is not None

@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.difficulty import responses
-from gradatim.tasks.difficulty.cells import Cells
+from gradatim.tasks.difficulty.item_response.cells import Cells
 from gradatim.tasks.difficulty.responses import checked, encode, find_parts, from_matrix, to_cells, without
 
 

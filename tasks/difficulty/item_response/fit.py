@@ -8,16 +8,24 @@ from typing import Literal
 import numpy as np
 
 from gradatim.tasks.core.reduce import one_thread
-from gradatim.tasks.difficulty import information, observed
-from gradatim.tasks.difficulty.abilities import modes
-from gradatim.tasks.difficulty.asymptotes import MOST_INTERCEPT, Asymptotic
-from gradatim.tasks.difficulty.curves import Curves, total_information
-from gradatim.tasks.difficulty.e_step import expectation, posteriors
-from gradatim.tasks.difficulty.extremes import placed
-from gradatim.tasks.difficulty.item_fit import FitTest, fit_test, mean_squares
-from gradatim.tasks.difficulty.marginal import BOUND, Grid, Maximum, Objective, Patterns, group_patterns, maximise
-from gradatim.tasks.difficulty.overall_fit import OverallFit, m2
-from gradatim.tasks.difficulty.specify import Model, check, scores_for, specify, start_curves
+from gradatim.tasks.difficulty.item_response import information, observed
+from gradatim.tasks.difficulty.item_response.abilities import modes
+from gradatim.tasks.difficulty.item_response.asymptotes import MOST_INTERCEPT, Asymptotic
+from gradatim.tasks.difficulty.item_response.curves import Curves, total_information
+from gradatim.tasks.difficulty.item_response.e_step import expectation, posteriors
+from gradatim.tasks.difficulty.item_response.extremes import placed
+from gradatim.tasks.difficulty.item_response.item_fit import FitTest, fit_test, mean_squares
+from gradatim.tasks.difficulty.item_response.marginal import (
+    BOUND,
+    Grid,
+    Maximum,
+    Objective,
+    Patterns,
+    group_patterns,
+    maximise,
+)
+from gradatim.tasks.difficulty.item_response.overall_fit import OverallFit, m2
+from gradatim.tasks.difficulty.item_response.specify import Model, check, scores_for, specify, start_curves
 
 MAX_NODES = 3841
 

@@ -12,10 +12,16 @@ import polars as pl
 
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.summary import Cell
-from gradatim.tasks.difficulty.curves import Curves
-from gradatim.tasks.difficulty.linking_curves import Abilities, left_out, minimise
-from gradatim.tasks.difficulty.linking_items import check, common_items, curves_of, drifted_items, robust_z
-from gradatim.tasks.difficulty.pictures import link_picture, linked_pictures
+from gradatim.tasks.difficulty.item_response.curves import Curves
+from gradatim.tasks.difficulty.item_response.linking_curves import Abilities, left_out, minimise
+from gradatim.tasks.difficulty.item_response.linking_items import (
+    check,
+    common_items,
+    curves_of,
+    drifted_items,
+    robust_z,
+)
+from gradatim.tasks.difficulty.item_response.pictures import link_picture, linked_pictures
 from gradatim.tasks.difficulty.result import Difficulty, Picture
 
 Method = Literal["mean_sigma", "mean_mean", "stocking_lord", "haebara"]

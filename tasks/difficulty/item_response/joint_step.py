@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradatim.tasks.difficulty.cells import Dense, Sparse
+from gradatim.tasks.difficulty.item_response.cells import Dense, Sparse
 
 BOUND = 30.0
 """Largest |discrimination|; an item that reaches it separates the respondents perfectly and has no finite maximum."""

@@ -10,11 +10,11 @@ import numpy as np
 
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.core.reduce import one_thread
-from gradatim.tasks.difficulty.cells import BLOCK, Cells, Layout
-from gradatim.tasks.difficulty.curves import Curves, total_information
-from gradatim.tasks.difficulty.joint_end import finished, mean_squares, place_extremes
-from gradatim.tasks.difficulty.joint_step import BOUND, HIGH, LOW, Kind
-from gradatim.tasks.difficulty.joint_sweep import Sweep, climb, processors, start_at_rates, start_near
+from gradatim.tasks.difficulty.item_response.cells import BLOCK, Cells, Layout
+from gradatim.tasks.difficulty.item_response.curves import Curves, total_information
+from gradatim.tasks.difficulty.item_response.joint_end import finished, mean_squares, place_extremes
+from gradatim.tasks.difficulty.item_response.joint_step import BOUND, HIGH, LOW, Kind
+from gradatim.tasks.difficulty.item_response.joint_sweep import Sweep, climb, processors, start_at_rates, start_near
 from gradatim.tasks.difficulty.responses import find_parts
 
 Model = Literal["1pl", "2pl", "3pl", "4pl"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradatim.tasks.difficulty.curves import Curves, information_of
-from gradatim.tasks.difficulty.e_step import posteriors
-from gradatim.tasks.difficulty.marginal import Grid, Patterns, blocks, probabilities
+from gradatim.tasks.difficulty.item_response.curves import Curves, information_of
+from gradatim.tasks.difficulty.item_response.e_step import posteriors
+from gradatim.tasks.difficulty.item_response.marginal import Grid, Patterns, blocks, probabilities
 
 
 def modes(data: Patterns, curves: Curves, grid: Grid, turns: int = 50) -> tuple[np.ndarray, np.ndarray]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradatim.tasks.difficulty.asymptotes import HIGH, LOW, Asymptotic
-from gradatim.tasks.difficulty.e_step import Counted, posteriors
-from gradatim.tasks.difficulty.marginal import BOUND, Grid, Maximum
+from gradatim.tasks.difficulty.item_response.asymptotes import HIGH, LOW, Asymptotic
+from gradatim.tasks.difficulty.item_response.e_step import Counted, posteriors
+from gradatim.tasks.difficulty.item_response.marginal import BOUND, Grid, Maximum
 
 EXACT_OPERATIONS = 2e10  # about two seconds on two cores
 MOST_PARAMETERS = 4000  # a matrix of 128 MB

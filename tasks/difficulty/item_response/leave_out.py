@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 
 from gradatim.schemas.errors import DataRefused, UsageError
-from gradatim.tasks.difficulty.cells import Cells
-from gradatim.tasks.difficulty.curves import Curves
-from gradatim.tasks.difficulty.fit import IRTFit
-from gradatim.tasks.difficulty.jackknife import BOUNDED, SLOW, Full, Solution, of_items, refit
-from gradatim.tasks.difficulty.joint import SINGLE, JointFit, fit_joint
+from gradatim.tasks.difficulty.item_response.cells import Cells
+from gradatim.tasks.difficulty.item_response.curves import Curves
+from gradatim.tasks.difficulty.item_response.fit import IRTFit
+from gradatim.tasks.difficulty.item_response.jackknife import BOUNDED, SLOW, Full, Solution, of_items, refit
+from gradatim.tasks.difficulty.item_response.joint import SINGLE, JointFit, fit_joint
 
 NEAR = 0.02
 """Sweeps of a joint fit go on until nothing moves by this share of the bound; a location far out moves by more."""

@@ -6,9 +6,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from gradatim.tasks.difficulty.cells import Cells, Dense, Layout, Sparse
-from gradatim.tasks.difficulty.joint_step import BOUND, LOW, Abilities, Kind, Totals, asymptotes, evaluate, totals
-from gradatim.tasks.difficulty.joint_sweep import State, Sweep
+from gradatim.tasks.difficulty.item_response.cells import Cells, Dense, Layout, Sparse
+from gradatim.tasks.difficulty.item_response.joint_step import (
+    BOUND,
+    LOW,
+    Abilities,
+    Kind,
+    Totals,
+    asymptotes,
+    evaluate,
+    totals,
+)
+from gradatim.tasks.difficulty.item_response.joint_sweep import State, Sweep
 
 
 def finished(sweep: Sweep, state: State, group: np.ndarray, errors: bool) -> tuple[np.ndarray, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradatim.tasks.difficulty.cells import Cells, Layout
+from gradatim.tasks.difficulty.item_response.cells import Cells, Layout
 
 
 def score_correlations(cells: Cells, abilities: np.ndarray) -> np.ndarray:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradatim.tasks.difficulty.curves import Curves
-from gradatim.tasks.difficulty.marginal import Grid, Patterns
+from gradatim.tasks.difficulty.item_response.curves import Curves
+from gradatim.tasks.difficulty.item_response.marginal import Grid, Patterns
 
 MOST_ITEMS = 80  # a matrix of 3,240 x 3,240
 

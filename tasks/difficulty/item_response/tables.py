@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from gradatim.schemas.summary import Cell
-from gradatim.tasks.difficulty.calibration import Calibration
-from gradatim.tasks.difficulty.fit import IRTFit
-from gradatim.tasks.difficulty.orientation import score_correlations
+from gradatim.tasks.difficulty.item_response.calibration import Calibration
+from gradatim.tasks.difficulty.item_response.fit import IRTFit
+from gradatim.tasks.difficulty.item_response.orientation import score_correlations
 from gradatim.tasks.difficulty.result import conform
 
 FEW, FEW_ASYMPTOTIC = 50, 200

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from gradatim.tasks.difficulty.cells import Cells, Dense, Layout, Sparse
-from gradatim.tasks.difficulty.curves import Curves
-from gradatim.tasks.difficulty.joint_step import (
+from gradatim.tasks.difficulty.item_response.cells import Cells, Dense, Layout, Sparse
+from gradatim.tasks.difficulty.item_response.curves import Curves
+from gradatim.tasks.difficulty.item_response.joint_step import (
     BOUND,
     D_SD,
     HIGH,

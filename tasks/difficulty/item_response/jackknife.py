@@ -15,12 +15,12 @@ import numpy as np
 
 from gradatim.schemas.errors import DataRefused
 from gradatim.tasks.core.reduce import one_thread
-from gradatim.tasks.difficulty import information, observed
-from gradatim.tasks.difficulty.asymptotes import Asymptotic
-from gradatim.tasks.difficulty.curves import Curves
-from gradatim.tasks.difficulty.fit import IRTFit, fit_irt
-from gradatim.tasks.difficulty.marginal import BOUND, Grid, Objective, Patterns, group_patterns
-from gradatim.tasks.difficulty.specify import specify
+from gradatim.tasks.difficulty.item_response import information, observed
+from gradatim.tasks.difficulty.item_response.asymptotes import Asymptotic
+from gradatim.tasks.difficulty.item_response.curves import Curves
+from gradatim.tasks.difficulty.item_response.fit import IRTFit, fit_irt
+from gradatim.tasks.difficulty.item_response.marginal import BOUND, Grid, Objective, Patterns, group_patterns
+from gradatim.tasks.difficulty.item_response.specify import specify
 
 BOUNDED = 1e-4
 """Largest distance of a location from that of a refit, logits."""

@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
-from gradatim.tasks.difficulty.fit import IRTFit, fit_irt
-from gradatim.tasks.difficulty.joint import JointFit, fit_joint
-from gradatim.tasks.difficulty.joint_halves import locations_given
-from gradatim.tasks.difficulty.leave_out import leave_out
+from gradatim.tasks.difficulty.item_response.fit import IRTFit, fit_irt
+from gradatim.tasks.difficulty.item_response.joint import JointFit, fit_joint
+from gradatim.tasks.difficulty.item_response.joint_halves import locations_given
+from gradatim.tasks.difficulty.item_response.leave_out import leave_out
 from gradatim.tasks.difficulty.reliability import growth, separation, split_half
 from gradatim.tasks.difficulty.responses import Responses
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradatim.tasks.difficulty.curves import Curves
-from gradatim.tasks.difficulty.e_step import expectation, posteriors
-from gradatim.tasks.difficulty.marginal import Grid, Patterns
+from gradatim.tasks.difficulty.item_response.curves import Curves
+from gradatim.tasks.difficulty.item_response.e_step import expectation, posteriors
+from gradatim.tasks.difficulty.item_response.marginal import Grid, Patterns
 
 MOST = 20_000_000
 MOST_SX2 = 2_000_000_000

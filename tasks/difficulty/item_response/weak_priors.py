@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradatim.tasks.difficulty.marginal import B_SD, LOG_A_SD
+from gradatim.tasks.difficulty.item_response.marginal import B_SD, LOG_A_SD
 
 LOGIT_SD = 1.0
 """logit g ~ N(logit(1 / K), LOGIT_SD^2) with K choices, and logit(1 - u) likewise."""

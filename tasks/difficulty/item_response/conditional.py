@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradatim.schemas.errors import DataRefused, UsageError
-from gradatim.tasks.difficulty.marginal import Patterns, group_patterns
+from gradatim.tasks.difficulty.item_response.marginal import Patterns, group_patterns
 
 MOST_ITEMS = 200
 

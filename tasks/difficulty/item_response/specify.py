@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 
 from gradatim.schemas.errors import DataRefused, UsageError
-from gradatim.tasks.difficulty.asymptotes import Asymptotic
-from gradatim.tasks.difficulty.curves import Curves
-from gradatim.tasks.difficulty.marginal import Objective, Patterns, sigma
+from gradatim.tasks.difficulty.item_response.asymptotes import Asymptotic
+from gradatim.tasks.difficulty.item_response.curves import Curves
+from gradatim.tasks.difficulty.item_response.marginal import Objective, Patterns, sigma
 
 FEW = 250
 """Below so many respondents the 2PL's weak priors are on by default."""

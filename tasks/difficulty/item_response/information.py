@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradatim.tasks.difficulty.marginal import (
+from gradatim.tasks.difficulty.item_response.marginal import (
     BOUND,
     Expectation,
     Grid,

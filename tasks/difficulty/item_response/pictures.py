@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from gradatim.tasks.difficulty.curves import Curves, information_of, probability, total_information
+from gradatim.tasks.difficulty.item_response.curves import Curves, information_of, probability, total_information
 from gradatim.tasks.difficulty.reliability import MAX_BINS, least_reliability
 from gradatim.tasks.difficulty.result import Picture
 

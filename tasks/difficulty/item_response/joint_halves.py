@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from gradatim.tasks.core.reduce import one_thread
-from gradatim.tasks.difficulty.cells import Cells, Layout
-from gradatim.tasks.difficulty.joint import SINGLE, JointFit
-from gradatim.tasks.difficulty.joint_end import place_extremes
-from gradatim.tasks.difficulty.joint_step import Kind
-from gradatim.tasks.difficulty.joint_sweep import State, Sweep, processors
+from gradatim.tasks.difficulty.item_response.cells import Cells, Layout
+from gradatim.tasks.difficulty.item_response.joint import SINGLE, JointFit
+from gradatim.tasks.difficulty.item_response.joint_end import place_extremes
+from gradatim.tasks.difficulty.item_response.joint_step import Kind
+from gradatim.tasks.difficulty.item_response.joint_sweep import State, Sweep, processors
 
 
 def locations_given(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradatim.tasks.difficulty import marginal
-from gradatim.tasks.difficulty.curves import Curves
-from gradatim.tasks.difficulty.marginal import Expectation, Grid, Patterns, blocks
+from gradatim.tasks.difficulty.item_response import marginal
+from gradatim.tasks.difficulty.item_response.curves import Curves
+from gradatim.tasks.difficulty.item_response.marginal import Expectation, Grid, Patterns, blocks
 
 
 @dataclass(frozen=True)

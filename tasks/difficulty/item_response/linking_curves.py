@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradatim.tasks.difficulty.curves import Curves
-from gradatim.tasks.difficulty.marginal import blocks
+from gradatim.tasks.difficulty.item_response.curves import Curves
+from gradatim.tasks.difficulty.item_response.marginal import blocks
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradatim.tasks.difficulty.marginal import blocks, sigma
+from gradatim.tasks.difficulty.item_response.marginal import blocks, sigma
 
 
 @dataclass(frozen=True)

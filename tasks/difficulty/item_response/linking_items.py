@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from gradatim.schemas.errors import UsageError
-from gradatim.tasks.difficulty.curves import Curves
+from gradatim.tasks.difficulty.item_response.curves import Curves
 
 Z, STEEPEST = 3.0, 29.9
 """Robust z beyond which an item has drifted; slopes at the bound of the fit."""

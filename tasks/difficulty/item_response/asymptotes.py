@@ -11,11 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from gradatim.tasks.difficulty import marginal
-from gradatim.tasks.difficulty.curves import Curves
-from gradatim.tasks.difficulty.e_step import Counted, counted
-from gradatim.tasks.difficulty.marginal import BOUND, Expectation, Grid, Patterns, blocks
-from gradatim.tasks.difficulty.weak_priors import WeakPriors
+from gradatim.tasks.difficulty.item_response import marginal
+from gradatim.tasks.difficulty.item_response.curves import Curves
+from gradatim.tasks.difficulty.item_response.e_step import Counted, counted
+from gradatim.tasks.difficulty.item_response.marginal import BOUND, Expectation, Grid, Patterns, blocks
+from gradatim.tasks.difficulty.item_response.weak_priors import WeakPriors
 
 LOW, HIGH = -12.0, 3.0
 """Range of logit g and logit(1 - u); at LOW (6e-6) an asymptote is as good as absent and has no finite maximum."""

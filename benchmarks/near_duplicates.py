@@ -1,0 +1,191 @@
+"""Near-duplicates of a million short texts, end to end, and beside datasketch, rensa and semhash in one run.
+
+The peers are not installed with the package; they are measured where they are: ``pip install datasketch rensa semhash``
+into an environment of their own, named by ``GRADATIM_PEERS`` (its python), or into this one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROWS, PEER_ROWS, VECTORS, WIDTH = 1_000_000, 50_000, 100_000, 256
+SECONDS, BYTES, SPEEDUP, LEVEL = 60.0, 4e9, 10.0, 1.0
+ROOT = Path(__file__).parents[1]
+
+
+def texts(rows: int, seed: int = 0) -> list[str]:
+    """Make texts of 8 to 24 words by Zipf's law; one in ten is an earlier one with a word added or changed, or none."""
+    import numpy as np
+
+    random = np.random.default_rng(seed)
+    vocabulary = np.array([f"w{i:x}" for i in range(50_000)])
+    length = random.integers(8, 25, rows)
+    words = vocabulary[np.minimum(random.zipf(1.2, int(length.sum())) - 1, 49_999)]
+    ends = np.cumsum(length)
+    made = [" ".join(words[end - n : end]) for end, n in zip(ends.tolist(), length.tolist(), strict=True)]
+    for row in range(9, rows, 10):
+        kind = row // 10 % 3
+        earlier = made[row - 5]
+        made[row] = earlier if kind == 0 else earlier + " more" if kind == 1 else "Also " + earlier.split(" ", 1)[1]
+    return made
+
+
+def vectors(rows: int, seed: int = 0) -> Any:
+    """Draw vectors of which a fifth are near an earlier one (cosine about .95)."""
+    import numpy as np
+
+    random = np.random.default_rng(seed)
+    topic = random.standard_normal((500, WIDTH), dtype=np.float32)
+    made = random.standard_normal((rows, WIDTH), dtype=np.float32) + topic[random.integers(0, 500, rows)]
+    made[4::5] = made[3::5] + 0.33 * random.standard_normal(made[4::5].shape, dtype=np.float32)
+    return made
+
+
+def whole(rows: int = ROWS) -> dict[str, float]:
+    """Find the near-duplicates of `rows` texts in this process: seconds, memory, recall of the made ones."""
+    import polars as pl
+
+    import gradatim as gd
+    from benchmarks.memory import peak_memory
+
+    ids = pl.int_range(rows, eager=True).cast(pl.String).str.zfill(8)
+    examples = pl.DataFrame({"example_id": ids, "input": texts(rows)})
+    before = peak_memory()
+    start, busy = time.perf_counter(), time.process_time()
+    d = gd.diversity(examples, "near_duplicates")
+    seconds, busy = time.perf_counter() - start, time.process_time() - busy
+    return {
+        "seconds": seconds,
+        "seconds of both cores": busy,
+        "peak GB": peak_memory() / 1e9,
+        "of which data GB": before / 1e9,
+        "pairs": d.value("near_duplicates_pairs"),
+        "pairs measured": d.value("near_duplicates_candidates"),
+    }
+
+
+def ours(rows: int) -> dict[str, float]:
+    """Find pairs of texts, and of vectors."""
+    import polars as pl
+
+    import gradatim as gd
+
+    ids = pl.int_range(rows, eager=True).cast(pl.String).str.zfill(8)
+    examples = pl.DataFrame({"example_id": ids, "input": texts(rows)})
+    gd.diversity(examples[:100], "near_duplicates")  # imports
+    start = time.perf_counter()
+    d = gd.diversity(examples, "near_duplicates")
+    return {"seconds": time.perf_counter() - start, "removed": d.value() * rows}
+
+
+def ours_by_vectors(rows: int) -> dict[str, float]:
+    """Remove near-duplicates of given vectors by lists, as beyond 50,000 rows."""
+    import polars as pl
+
+    import gradatim as gd
+
+    ids = pl.int_range(rows, eager=True).cast(pl.String).str.zfill(8)
+    examples = pl.DataFrame({"example_id": ids})
+    embedding = pl.Series("embedding", vectors(rows), dtype=pl.Array(pl.Float32, WIDTH))
+    features = pl.DataFrame({"example_id": ids, "embedding": embedding})
+    start = time.perf_counter()
+    d = gd.diversity(examples, "near_duplicates", features={"x": features})
+    return {"seconds": time.perf_counter() - start, "removed": d.value() * rows}
+
+
+def datasketch(rows: int) -> dict[str, float]:
+    """The peer's own way: MinHash of 5-word shingles, 128 permutations, LSH at .8, candidates not verified."""
+    from datasketch import MinHash, MinHashLSH
+
+    made = texts(rows)
+    start = time.perf_counter()
+    lsh, removed = MinHashLSH(threshold=0.8, num_perm=128), 0
+    for row, text in enumerate(made):
+        words = text.lower().split()
+        minhash = MinHash(num_perm=128)
+        minhash.update_batch([" ".join(words[i : i + 5]).encode() for i in range(max(1, len(words) - 4))])
+        removed += bool(lsh.query(minhash))
+        lsh.insert(row, minhash)
+    return {"seconds": time.perf_counter() - start, "removed": float(removed)}
+
+
+def rensa(rows: int) -> dict[str, float]:
+    """The same with rensa's signatures and index."""
+    from rensa import RMinHash, RMinHashLSH
+
+    made = texts(rows)
+    start = time.perf_counter()
+    lsh, removed = RMinHashLSH(threshold=0.8, num_perm=128, num_bands=16), 0
+    for row, text in enumerate(made):
+        words = text.lower().split()
+        minhash = RMinHash(num_perm=128, seed=42)
+        minhash.update([" ".join(words[i : i + 5]) for i in range(max(1, len(words) - 4))])
+        removed += bool(lsh.query(minhash))
+        lsh.insert(row, minhash)
+    return {"seconds": time.perf_counter() - start, "removed": float(removed)}
+
+
+def semhash(rows: int) -> dict[str, float]:
+    """The peer's own task: its index over given vectors, and what it removes at .9."""
+    from semhash import SemHash
+
+    made = vectors(rows)
+    records = [str(i) for i in range(rows)]
+    start = time.perf_counter()
+    found = SemHash.from_embeddings(made, records, model=None).self_deduplicate(threshold=0.9)
+    return {"seconds": time.perf_counter() - start, "removed": float(rows - len(found.selected))}
+
+
+def child(call: str, python: str = sys.executable) -> dict[str, float]:
+    """Call a function of this module in a process of its own."""
+    code = f"import json; from benchmarks.near_duplicates import *; print(json.dumps({call}))"
+    said = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+    figures: dict[str, float] = json.loads(said.stdout.splitlines()[-1])
+    return figures
+
+
+def installed(package: str, python: str) -> bool:
+    """Whether a python has a package."""
+    return subprocess.run([python, "-c", f"import {package}"], check=False, capture_output=True).returncode == 0
+
+
+def run() -> dict[str, Any]:
+    """Measure a million texts, then each peer that is installed and ours on the same rows."""
+    peers = os.environ.get("GRADATIM_PEERS", sys.executable)
+    million, more = child("whole()"), child(f"whole({2 * ROWS})")
+    out: dict[str, Any] = {
+        f"{ROWS:,} texts": million,
+        f"within {SECONDS:g} s": million["seconds"] <= SECONDS,
+        f"within {BYTES / 1e9:g} GB": million["peak GB"] <= BYTES / 1e9,
+        f"{2 * ROWS:,} texts": more,
+    }
+    mine = child(f"ours({PEER_ROWS})")
+    out[f"{PEER_ROWS:,} texts ours"] = mine
+    for peer in ("datasketch", "rensa"):
+        if not installed(peer, peers):
+            out[peer] = "not installed"
+            continue
+        figures = child(f"{peer}({PEER_ROWS})", peers)
+        out[f"{PEER_ROWS:,} texts {peer}"] = figures
+        out[f"times {peer}"] = figures["seconds"] / mine["seconds"]
+    if "times datasketch" in out:
+        out[f"at least {SPEEDUP:g} times datasketch"] = out["times datasketch"] >= SPEEDUP
+    mine = child(f"ours_by_vectors({VECTORS})")
+    out[f"{VECTORS:,} vectors ours"] = mine
+    if not installed("semhash", peers):
+        return {**out, "semhash": "not installed"}
+    figures = child(f"semhash({VECTORS})", peers)
+    out[f"{VECTORS:,} vectors semhash"] = figures
+    out["times semhash"] = figures["seconds"] / mine["seconds"]
+    out["level with semhash"] = figures["seconds"] >= LEVEL * mine["seconds"]
+    return out
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(), indent=1))

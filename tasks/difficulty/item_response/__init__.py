@@ -1,0 +1,1 @@
+"""Item response models: their likelihoods, fits, errors, links and pictures."""
