@@ -25,6 +25,8 @@ CHUNK = 65_536
 """Rows whose sums are taken together, in float64."""
 TOLERANCE = 1e-4
 """Iteration stops when inertia falls by less than this share."""
+FITTED = 100
+"""Rows per cluster that are fitted by default."""
 SPREAD = 2000
 """Starts that are drawn far from each other; beyond, by hash alone, since that costs O(k²)."""
 POOL = 10
@@ -89,7 +91,7 @@ def k_means(
     metric: Metric = "cosine",
     seed: int = 0,
     iterations: int = 25,
-    sample_per_cluster: int = 100,
+    sample: int | None = None,
     threads: int | None = None,
     where: str = "k-means",
 ) -> Clusters:
@@ -107,8 +109,9 @@ def k_means(
     seed : int
     iterations : int
         At most.
-    sample_per_cluster : int
-        Rows per cluster that are fitted; where there are more, those with the smallest hash of seed and id.
+    sample : int, optional
+        Rows that are fitted, by default 100 a cluster but at least 10,000: where there are more, those with the
+        smallest hash of seed and id.
     threads : int, optional
         As many as OpenMP is allowed by default; the result does not depend on it.
 
@@ -121,7 +124,7 @@ def k_means(
 
     Notes
     -----
-    ``k * sample_per_cluster * k * d`` products an iteration, then N k d to assign all rows. A cluster that loses its
+    ``sample * k * d`` products an iteration, then N k d to assign all rows. A cluster that loses its
     rows starts again at the row farthest from its centre. Memory: one float32 copy of the sample.
 
     Starts are drawn by k-means++ among ten hashed rows per cluster.
@@ -129,7 +132,8 @@ def k_means(
     Source: S. P. Lloyd (1982). Least squares quantization in PCM; I. S. Dhillon, D. S. Modha (2001). Concept
     decompositions for large sparse text data using clustering.
     """
-    for name, number in (("k", k), ("iterations", iterations), ("sample_per_cluster", sample_per_cluster)):
+    sample = max(FITTED * k, 10_000) if sample is None else sample
+    for name, number in (("k", k), ("iterations", iterations), ("sample", sample)):
         if number < 1:
             raise UsageError(f"{name} is {number}", where=where, expected="at least 1")
     if metric not in ("cosine", "euclidean"):
@@ -139,14 +143,14 @@ def k_means(
     if len(names) != len(rows) or names.null_count() or names.is_duplicated().any():
         raise UsageError(f"{len(names)} ids came with {len(rows)} vectors", where=where, expected="an id for each")
     finite(rows, names, where)
-    sample = _sample(rows, names, k * sample_per_cluster, metric, seed)
-    if not len(sample):
+    picks = _sample(rows, names, sample, metric, seed)
+    if not len(picks):
         raise DataRefused(
             f"none of {len(rows):,} vectors has a direction" if len(rows) else "there are no vectors",
             where=where,
             expected="at least one vector" + (" that is not zero" if metric == "cosine" else ""),
         )
-    fit, ids_of_fit = rows[sample], names.gather(sample)
+    fit, ids_of_fit = rows[picks], names.gather(picks)
     if metric == "cosine":
         fit = scaled(fit, norms_of(fit))
     centres = fit[_starts(fit, ids_of_fit, k, seed)]

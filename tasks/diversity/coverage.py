@@ -154,9 +154,11 @@ def coverage(tables: Mapping[str, pl.DataFrame], config: CoverageConfig, seed: i
     domain = _column(found.rows, config.by, "domain")
     return Diversity(
         method=f"coverage({label})" if label else "coverage",
-        statistics=statistics_table(statistics, parameters),
+        statistics=statistics_table(
+            [s for s in statistics if s.value is not None and np.isfinite(s.value)], parameters
+        ),
         table=_table(found, asked, cluster, config),
-        main="coverage_within" if group is not None and within else "coverage_nn_mean",
+        main="coverage_within" if group is not None and within else "coverage_occupancy_entropy",
         parameters=parameters,
         source=SOURCE,
         warnings=tuple(warnings),

@@ -104,13 +104,13 @@ def test_opposite_rows_that_cancel_leave_their_centre_in_place() -> None:
 def test_a_sample_is_drawn_by_id_and_vectors_of_zeros_get_no_cluster() -> None:
     rows, _ = islands(5000, 4)
     rows[17] = 0
-    found = k_means(rows, 4, sample_per_cluster=50)
+    found = k_means(rows, 4, sample=200)
     assert found.fitted == 200
     cluster, measure = found.assign(rows)
     assert cluster[17] == -1
     assert np.isnan(measure[17])
     assert (np.delete(cluster, 17) >= 0).all()
-    again = k_means(rows, 4, sample_per_cluster=50, seed=1)
+    again = k_means(rows, 4, sample=200, seed=1)
     assert not np.array_equal(again.centres, found.centres)
 
 
@@ -133,6 +133,8 @@ def test_bad_input_is_named() -> None:
         k_means([[1.0], [math.nan]], 2, ids=["a", "b"])
     with pytest.raises(UsageError, match="k is 0"):
         k_means(np.ones((4, 3)), 0)
+    with pytest.raises(UsageError, match="sample is 0"):
+        k_means(np.ones((4, 3)), 1, sample=0)
     with pytest.raises(UsageError, match="ids"):
         k_means(np.ones((2, 3)), 1, ids=pl.Series(["a", "a"]))
     with pytest.raises(UsageError, match="metric"):

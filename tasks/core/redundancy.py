@@ -1,0 +1,112 @@
+"""Of rows in an order: the most similar one that comes before each."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from gradatim.tasks.core.clusters import k_means
+from gradatim.tasks.core.neighbour_parts import Floats, Ints, equal_groups
+from gradatim.tasks.core.reduce import one_thread, processors
+
+BLOCK = 1024
+"""Rows that are compared with all earlier ones together."""
+LEVELS = 3
+"""Times that a too large cluster is cut again."""
+
+
+def nearest_earlier(rows: NDArray[Any]) -> tuple[Floats, Ints]:
+    """Find the most similar earlier row of each row.
+
+    Parameters
+    ----------
+    rows : array, shape (n, d)
+        In order, of length 1.
+
+    Returns
+    -------
+    similarity : numpy.ndarray, shape (n,), float64
+        Largest cosine to an earlier row, rounded to 1e-9 and at most 1; NaN for the first row.
+    index : numpy.ndarray, shape (n,), int64
+        The earliest row with it, where an equal row goes before one that is as near but for rounding; -1 for the first.
+
+    Notes
+    -----
+    O(m² d) for m different rows; equal rows cost nothing. Memory: a block of `BLOCK` rows by m.
+    """
+    found = np.ascontiguousarray(rows, dtype=np.float32)
+    similarity, index = np.full(len(found), np.nan), np.full(len(found), -1, dtype=np.int64)
+    if not len(found):
+        return similarity, index
+    place = np.arange(len(found))
+    groups = equal_groups(found, place, place)
+    first = groups.first
+    again = np.repeat(first, np.diff(groups.starts))
+    twin = np.ones(len(found), dtype=bool)
+    twin[first] = False
+    index[groups.members] = again
+    similarity[twin], index[first] = 1.0, -1
+    unit = found[first].astype(np.float64)
+    unit /= np.sqrt(np.einsum("nd,nd->n", unit, unit))[:, None]
+    for start in range(0, len(unit), BLOCK):
+        end = min(start + BLOCK, len(unit))
+        products = np.round(unit[start:end] @ unit[:end].T, 9)
+        products[:, start:][np.triu_indices(end - start)] = -np.inf
+        best = products.argmax(axis=1)
+        value = products[np.arange(end - start), best]
+        held = np.isfinite(value)
+        similarity[first[start:end][held]] = np.clip(value[held], -1, 1)
+        index[first[start:end][held]] = first[best[held]]
+    return similarity, index
+
+
+def nearest_earlier_in_groups(rows: NDArray[Any], group: Ints) -> tuple[Floats, Ints]:
+    """Find the most similar earlier row of the same group; `group` is ascending. Groups run on all processors."""
+    similarity, index = np.full(len(rows), np.nan), np.full(len(rows), -1, dtype=np.int64)
+    starts = np.flatnonzero(np.diff(group, prepend=group[0] - 1)) if len(group) else np.zeros(0, dtype=np.int64)
+    ends = np.append(starts[1:], len(group))
+
+    def fill(part: tuple[int, int]) -> None:
+        low, high = part
+        value, place = nearest_earlier(rows[low:high])
+        similarity[low:high], index[low:high] = value, np.where(place >= 0, place + low, -1)
+
+    with one_thread(), ThreadPoolExecutor(processors()) as pool:
+        for _ in pool.map(fill, zip(starts.tolist(), ends.tolist(), strict=True)):
+            pass
+    return similarity, index
+
+
+def bounded_clusters(
+    vectors: NDArray[np.float32], ids: pl.Series, k: int, *, largest: int, seed: int, where: str
+) -> tuple[Ints, Floats]:
+    """Give rows of length 1 a cluster of spherical k-means, cutting clusters of more than `largest` rows again.
+
+    Returns
+    -------
+    cluster : numpy.ndarray, shape (N,), int64
+        From 0, none empty. One of more than `largest` rows is left only where k-means cannot cut it: equal rows.
+    similarity : numpy.ndarray, shape (N,), float64
+        Cosine to the cluster's centre.
+    """
+    found = k_means(vectors, k, ids=ids, seed=seed, where=where)
+    cluster, similarity = found.assign(vectors)
+    for _ in range(LEVELS):
+        size = np.bincount(cluster)
+        large = np.flatnonzero(size > largest)
+        if not len(large):
+            break
+        for number in large.tolist():
+            rows = np.flatnonzero(cluster == number)
+            pieces = k_means(
+                vectors[rows], math.ceil(2 * len(rows) / largest), ids=ids.gather(rows), seed=seed, where=where
+            )
+            piece, near = pieces.assign(vectors[rows])
+            cluster[rows] = np.where(piece == 0, number, cluster.max() + piece)
+            similarity[rows] = near
+    return np.unique(cluster, return_inverse=True)[1].astype(np.int64), similarity
