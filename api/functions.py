@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gradatim.tasks.difficulty.agreement import Agreement
     from gradatim.tasks.difficulty.result import Difficulty
     from gradatim.tasks.diversity.result import Diversity
+    from gradatim.tasks.embedding.result import Embedding
     from gradatim.tasks.evaluation.comparison import Comparison
     from gradatim.tasks.evaluation.result import Evaluation
     from gradatim.tasks.splits.certificate import Certificate
@@ -167,6 +168,31 @@ def _warn_rejected(rejects: pl.DataFrame, rows_in: int) -> None:
 
 
 # --- measuring
+
+
+def embed(examples: Table, method: str = "hashed_tfidf", *, seed: int = 0, **settings: Any) -> Embedding:
+    """Turn text or columns into vectors by any embedder; `methods("embedding")` lists them.
+
+    Parameters
+    ----------
+    examples : table
+        With example_id and the columns that the embedder reads.
+    method : str
+        ``hashed_tfidf``, ``standardised``, ``sentence_transformer`` or ``static``.
+    seed : int
+    **settings
+        The embedder's settings, e.g. ``column="input", width=64``; `anchor` means something in recipes alone.
+
+    Returns
+    -------
+    Embedding
+        Goes as it is into ``features={"words": ...}``; `.table` (example_id, embedding), `.matrix`,
+        `.embed(other_examples)` (by the same fit), `.summary()`, `.cite()`.
+    """
+    from gradatim.tasks.embedding.result import embed as run
+
+    plugin = get("embedding", method)
+    return run(plugin, configure(plugin, settings, where=method), as_frame(examples, "examples"), as_seed(seed, method))
 
 
 def difficulty(
@@ -440,7 +466,7 @@ def compare(arms: Mapping[str, Evaluation], baseline: str | None = None, *, seed
 
 
 def methods(area: str) -> pl.DataFrame:
-    """List an area's methods: difficulty, diversity, split, pacing, model, dataset or reader.
+    """List an area's methods: embedding, difficulty, diversity, split, pacing, model, dataset or reader.
 
     Returns
     -------

@@ -19,6 +19,7 @@ from gradatim.tasks.curriculum import task as curriculum_tasks
 from gradatim.tasks.difficulty import task as difficulty_tasks
 from gradatim.tasks.difficulty.choose import default_method
 from gradatim.tasks.diversity import task as diversity_tasks
+from gradatim.tasks.embedding import task as embedding_tasks
 from gradatim.tasks.ingest import task as ingest_tasks
 from gradatim.tasks.splits import task as split_tasks
 
@@ -75,6 +76,8 @@ def curate(
         done(ingest_tasks.publish_responses(job.place, job.recipe.responses, job.recipe.checks, versions["examples"]))
     for table, section in job.recipe.sources():
         done(ingest_tasks.publish_table(job.place, table, section, job.recipe.checks, versions["examples"]))
+    for method in job.embedders:
+        done(embedding_tasks.embed(job.place, method, versions))
     versions.update(_trained(job))
     difficulties = job.difficulty or (default_difficulty(job, versions),)
     # abilities have one scale: that of the first difficulty that estimates them

@@ -25,7 +25,7 @@ from gradatim.tasks.ingest.responses import check_responses
 from gradatim.tasks.ingest.sources import shards
 from gradatim.tasks.ingest.suggestion import guess_recipe
 
-METHODS = ("difficulty", "diversity", "split", "pacing", "model", "dataset")
+METHODS = ("embedding", "difficulty", "diversity", "split", "pacing", "model", "dataset")
 """Areas whose methods a recipe names, in the order of the work."""
 
 
@@ -102,9 +102,12 @@ def check_recipe(recipe: str, store: str | None, data: str | None) -> Summary:
         if isinstance(section, Dynamics):
             _check_figures(job, section, figures)
         facts.append(Fact(table, section.source, note="columns and first rows looked at"))
+    for method in job.embedders:
+        method.plugin.run(method.config, job.place.seed)  # tells a package that is not installed
+        facts.append(Fact(f"features_{method.name}", f"by {method.plugin.name}"))
     if job.recipe.responses is not None:
         facts.append(Fact("responses", job.recipe.responses.source, note="columns and scores looked at"))
-    steps = [*job.difficulty, *job.diversity, *job.splits, *([job.pacing] if job.pacing else [])]
+    steps = [*job.embedders, *job.difficulty, *job.diversity, *job.splits, *([job.pacing] if job.pacing else [])]
     rows = tuple((method.area, method.name, method.plugin.name, method.plugin.maturity) for method in steps)
     return Summary(
         step="check",
@@ -148,9 +151,10 @@ def _problems(job: Job, names: Sequence[str] | None) -> Iterator[GradatimError]:
     contract = TABLES["examples"].schema.names
     mapped = set(contract) if names is None else set(mapped_columns(job.recipe.examples, list(names)))
     brought = {"examples", "difficulty", *(table for table, _ in job.recipe.sources())}
+    brought |= {f"features_{method.name}" for method in job.embedders}
     brought |= {"responses"} if responses is not None else set()
     brought |= {"dynamics"} if job.place.open().log("dynamics").latest() is not None else set()
-    methods = [*job.difficulty, *job.diversity, *job.splits]
+    methods = [*job.embedders, *job.difficulty, *job.diversity, *job.splits]
     for method in methods:
         for need in method.needs():
             if need.endswith("?"):
@@ -160,7 +164,7 @@ def _problems(job: Job, names: Sequence[str] | None) -> Iterator[GradatimError]:
             text = column.removeprefix("length_")
             if table not in brought:
                 name = table.removeprefix("features_")
-                vectors = f"name its file:  features: {{{name}: {{from: FILE}}}}"
+                vectors = f"name its file:  features: {{{name}: {{from: FILE}}}}, or an embedder:  {{by: hashed_tfidf}}"
                 remedy = f"add a section {table!r}" if name == table else vectors
                 yield UsageError(f"{method.plugin.name} needs {table}", where=method.where, remedy=remedy)
             elif table == "examples" and names is not None and column not in {*contract, *names}:

@@ -61,8 +61,16 @@ class Job:
             recipe_hash=value_hash(found.model_dump(mode="json", by_alias=True)),
         )
         job = cls(found, str(recipe), place)
-        _ = job.difficulty, job.diversity, job.splits, job.pacing, job.model, job.generator
+        _ = job.embedders, job.difficulty, job.diversity, job.splits, job.pacing, job.model, job.generator
         return job
+
+    @cached_property
+    def embedders(self) -> tuple[Method, ...]:
+        """The recipe's embedders, each by the name of its vectors."""
+        return tuple(
+            replace(self.method("embedding", f"features.{name}.by", step), name=name)
+            for name, step in self.recipe.embedded().items()
+        )
 
     @cached_property
     def difficulty(self) -> tuple[Method, ...]:
@@ -157,18 +165,22 @@ class Job:
         """Resolve one step; `path` is its place in the recipe."""
         where = f"{self.file}: {path}"
         plugin, config = resolve(area, step, where=where)
-        found = {setting: self._file(getattr(config, setting), f"{where}.{setting}") for setting in config.paths}
+        found = {
+            setting: self._file(getattr(config, setting), f"{where}.{step.method}.{setting}", folder=folder)
+            for settings, folder in ((config.paths, False), (config.folders, True))
+            for setting in settings
+        }
         return Method(area, step.name, plugin, config.model_copy(update=found), where)
 
-    def _file(self, path: str | None, where: str) -> str | None:
-        """Find a file that a setting names, from the data folder."""
+    def _file(self, path: str | None, where: str, *, folder: bool) -> str | None:
+        """Find a file or folder that a setting names, from the data folder."""
         if path is None:
             return None
-        found = Path(self.place.base, path)
-        if not found.is_file():
+        found, kind = Path(self.place.base, path), "folder" if folder else "file"
+        if not (found.is_dir() if folder else found.is_file()):
             near = nearest(found.name, [p.name for p in found.parent.glob("*")]) if found.parent.is_dir() else ""
-            expected = f"a file below {self.place.base}"
-            raise UsageError(f"there is no file {path!r}{near}", where=where, expected=expected)
+            expected = f"a {kind}, its path from {self.place.base}"
+            raise UsageError(f"there is no {kind} {path!r}{near}", where=where, expected=expected)
         return str(found)
 
     def _methods(self, area: str, section: str, steps: list[Step]) -> tuple[Method, ...]:

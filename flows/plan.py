@@ -16,6 +16,7 @@ from gradatim.tasks.core.registry import Cost, Plugin, get
 from gradatim.tasks.core.step import Method, held
 from gradatim.tasks.difficulty import task as difficulty_tasks
 from gradatim.tasks.diversity import task as diversity_tasks
+from gradatim.tasks.embedding import task as embedding_tasks
 from gradatim.tasks.ingest.lm_eval import count_responses
 from gradatim.tasks.ingest.sources import Shard, shards, source_files, utf8_chunks
 from gradatim.tasks.splits import task as split_tasks
@@ -29,6 +30,8 @@ CONTRACT = 20
 CONTROLS = Cost(seconds=25e-6, bytes=600.0)
 """To draw a split's controls and certify it, an example; and `CERTIFY` seconds however few there are."""
 CERTIFY = 2.0
+VECTOR = 256
+"""Numbers of an embedder's vector, where its width is not known before it runs."""
 NOTHING = Cost(seconds=0.0, bytes=0.0)
 RESPONSE = Cost(seconds=5e-6, bytes=300.0)
 """To read and settle a response of a table; a line of a sample log takes `SAMPLE` seconds."""
@@ -102,6 +105,11 @@ def _steps(job: Job, dataset: Dataset, rows: int, width: int) -> list[Planned]:
         found.append(
             Planned(table, state, told, _published(Cost(told * RESPONSE.seconds, told * RESPONSE.bytes), told))
         )
+
+    for method in job.embedders:
+        new = embedding_tasks.rows_to_embed(dataset, job.place, method, versions) if versions else rows
+        cost = _published(method.plugin.cost(new, VECTOR), new * VECTOR // 5)
+        found.append(Planned(f"features_{method.name}", "new" if new else "stands", new or rows, cost))
 
     def add(name: str, method: Method, stands: bool, made: int, wide: int, more: Cost = NOTHING) -> None:
         own = method.plugin.cost(rows, wide)

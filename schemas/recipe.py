@@ -195,9 +195,10 @@ class Options(_Section):
 
 
 class Features(_Section):
-    """Where the vectors of one table `features_NAME` come from."""
+    """Where the vectors of one table `features_NAME` come from: a file of yours, or an embedder."""
 
-    source: str = Field(alias="from", description="file, glob or folder: Parquet, Arrow IPC, or .npy / .npz")
+    source: str = Field("", alias="from", description="file, glob or folder: Parquet, Arrow IPC, or .npy / .npz")
+    by: Step | None = Field(None, description="an embedder instead of files: hashed_tfidf, standardised, ...")
     format: Literal["parquet", "arrow", "csv", "jsonl", "npy"] | None = Field(
         None, description="when the ending does not say"
     )
@@ -208,6 +209,20 @@ class Features(_Section):
     ids: str | None = Field(
         None, description=".npy: file with the ids, one a line or a column `example_id`; .npz: name of the ids' array"
     )
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Features:
+        if bool(self.source) == (self.by is not None):
+            both = "both are given" if self.source else "neither is given"
+            raise ValueError(f"give either 'from' (files) or 'by' (an embedder); {both}")
+        if self.by is not None:
+            if further := sorted(self.model_fields_set - {"by", "source"}):
+                raise ValueError(f"{further[0]!r} says how to read files and has no place beside 'by'")
+            if self.by.name != self.by.method:
+                raise ValueError(
+                    f"'as' has no place here: the name of the vectors stands above; found {self.by.name!r}"
+                )
+        return self
 
 
 class Curriculum(_Section):
@@ -323,9 +338,13 @@ class Recipe(_Section):
         found: list[tuple[str, Dynamics | Options | Features | None]] = [
             ("dynamics", self.dynamics),
             ("options", self.options),
-            *((f"features_{name}", section) for name, section in self.features.items()),
+            *((f"features_{name}", section) for name, section in self.features.items() if section.source),
         ]
         return [(table, section) for table, section in found if section is not None]
+
+    def embedded(self) -> dict[str, Step]:
+        """Return the embedders by the name of their vectors."""
+        return {name: section.by for name, section in self.features.items() if section.by is not None}
 
     @model_validator(mode="after")
     def _names_agree(self) -> Recipe:
@@ -408,6 +427,9 @@ def dump_recipe(recipe: Recipe) -> str:
     for owner, key in (("examples", "generate"), ("curriculum", "pacing"), ("train", "model")):
         if owner in data and key in data[owner]:
             data[owner][key] = _short(data[owner][key])
+    for feature in data.get("features", {}).values():
+        if "by" in feature:
+            feature["by"] = _short(feature["by"])
     return strict_yaml.dump(data)
 
 

@@ -17,9 +17,14 @@ from gradatim.storage.casting import Changes, stored_schema, widest
 
 def initial_schema(spec: TableSpec) -> pa.Schema:
     """Return the stored schema, with the width of fixed-size lists noted: Delta knows lists only."""
-    schema = stored_schema(spec)
-    for i, field in enumerate(spec.schema):
-        if pa.types.is_fixed_size_list(field.type):
+    return note_widths(stored_schema(spec), spec)
+
+
+def note_widths(schema: pa.Schema, spec: TableSpec) -> pa.Schema:
+    """Note the width of the contract's fixed-size lists, which may be another one than that of the former version."""
+    for field in spec.schema:
+        i = schema.get_field_index(field.name)
+        if i >= 0 and pa.types.is_fixed_size_list(field.type):
             noted = {**(schema.field(i).metadata or {}), b"gradatim.width": str(field.type.list_size).encode()}
             schema = schema.set(i, schema.field(i).with_metadata(noted))
     return schema

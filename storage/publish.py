@@ -26,7 +26,7 @@ from gradatim.storage.audit import RowAudit
 from gradatim.storage.casting import Changes, Frame, conform, stored_schema
 from gradatim.storage.checks import Draft, Reference, check
 from gradatim.storage.delta import Log, Version
-from gradatim.storage.evolve import differs, initial_schema, retype, unify
+from gradatim.storage.evolve import differs, initial_schema, note_widths, retype, unify
 from gradatim.storage.parts import PART_ROWS, Part, cut, read_part, sort, types_hash, write_part
 from gradatim.storage.report import AuditReport, Outcome
 
@@ -174,7 +174,7 @@ def publish(
         names = tuple(part.name for part in current.parts)
         return Published(spec.name, current.number, current.content_hash, current.rows, (), names, None, True)
     with dataset.store.staging(dataset.name) as folder:
-        schema = current.schema if current is not None else initial_schema(spec)
+        schema = note_widths(current.schema, spec) if current is not None else initial_schema(spec)
         audit = RowAudit(suite or suite_of(spec.name), spec, folder)
         work = _Work(dataset, spec, log, folder, audit, changes or Changes(), part_rows, schema, sizes)
         made = _produce(work, missing)

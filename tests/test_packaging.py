@@ -105,8 +105,9 @@ def test_an_installed_wheel_works_without_the_tree_and_leaves_a_users_flows_alon
 
 
 def test_every_package_that_the_rooms_import_is_declared() -> None:
-    # the text extra may be named wherever its absence is answered with the command that installs it
-    declared = {canonicalize_name(r.name) for r in [*requirements(), *requirements("text")]}
+    # these extras may be named wherever their absence is answered with the command that installs them
+    extras = [*requirements("text"), *requirements("embeddings")]
+    declared = {canonicalize_name(r.name) for r in [*requirements(), *extras]}
     extra = declared | {canonicalize_name(r.name) for r in requirements("train")}
     owners = importlib.metadata.packages_distributions()
     undeclared = set()

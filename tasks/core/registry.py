@@ -27,6 +27,7 @@ Maturity = Literal["stable", "experimental"]
 AREAS: dict[str, str] = {
     "reader": "gradatim.tasks.ingest",
     "dataset": "gradatim.tasks.ingest",
+    "embedding": "gradatim.tasks.embedding",
     "difficulty": "gradatim.tasks.difficulty",
     "diversity": "gradatim.tasks.diversity",
     "split": "gradatim.tasks.splits",
@@ -39,12 +40,13 @@ AREAS: dict[str, str] = {
 class Config(BaseModel):
     """Base of every plug-in's settings: unknown keys are errors, values are fixed.
 
-    `paths` names the settings that are paths of files: a recipe's start from its data folder, and what the file holds
-    is part of the result's name.
+    `paths` names the settings that are paths of files, `folders` those that are paths of folders: a recipe's start from
+    its data folder, and what the file holds, or all files below the folder, is part of the result's name.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
     paths: ClassVar[tuple[str, ...]] = ()
+    folders: ClassVar[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -86,12 +87,25 @@ class Method:
         """Name its result on these inputs (content hashes, in a fixed order)."""
         # JSON text, not JSON values: infinity is a valid setting
         settings = json.loads(self.config.model_dump_json())
-        for setting in self.config.paths:
+        for setting in (*self.config.paths, *self.config.folders):
             if settings[setting] is not None:
-                with open(settings[setting], "rb") as file:
-                    settings[setting] = hashlib.file_digest(file, "sha256").hexdigest()
+                settings[setting] = path_hash(Path(settings[setting]))
         section = value_hash({"method": self.plugin.name, "name": self.name, "settings": settings, "seed": seed})
         return fingerprint(f"{self.area} {self.plugin.name}", self.plugin.revision, section, inputs)
+
+
+def path_hash(path: Path) -> str:
+    """Return the SHA-256 of a file, or of names and hashes of all files below a folder but hidden ones; 64 hex digits.
+
+    Links are followed: what a hub's cache lays out as links to blobs counts as the files that it shows.
+    """
+    if not path.is_dir():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    shown = (found for found in path.rglob("*") if not any(n.startswith(".") for n in found.relative_to(path).parts))
+    files = sorted((found.relative_to(path).as_posix(), found) for found in shown if found.is_file())
+    text = json.dumps([[name, path_hash(found)] for name, found in files])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -371,7 +371,7 @@ def publish_table(
     examples = dataset.version(f"examples@{examples_version}")
     files = files_behind(section, place.base)
     source = add_hashes(value_hash([path.name, file_hash(path)]) for path in files)
-    asked = value_hash({**section.model_dump(mode="json", exclude={"source"}), "joined": checks.joined})
+    asked = value_hash({**section.model_dump(mode="json", exclude={"source", "by"}), "joined": checks.joined})
     made = fingerprint(table, REVISION, asked, [source, examples.content_hash])
     summary = kept_summary(dataset, made)
     group = "source" if table == "dynamics" else ""  # beside the runs that were trained here
