@@ -14,7 +14,10 @@ from gradatim.tasks.core.frames import polars_schema
 
 
 class Statistic(NamedTuple):
-    """One number about one subset; `low` and `high` are None where there is no interval."""
+    """One number about one subset, or about a subset beside another, the `reference`.
+
+    `low` and `high` are None where there is no interval.
+    """
 
     subset: str
     metric: str
@@ -22,12 +25,15 @@ class Statistic(NamedTuple):
     n: int
     low: float | None = None
     high: float | None = None
+    reference: str = ""
 
 
 def statistics_table(rows: Sequence[Statistic], parameters: dict[str, Any]) -> pl.DataFrame:
     """Return rows in the schema of the table `statistics`, sorted by its key; not finite values become null."""
     digest, text = value_hash(parameters), json.dumps(parameters, sort_keys=True)
-    records = [(row.subset, "", row.metric, digest, row.value, row.low, row.high, row.n, text) for row in rows]
+    records = [
+        (row.subset, row.reference, row.metric, digest, row.value, row.low, row.high, row.n, text) for row in rows
+    ]
     frame = pl.DataFrame(records, schema=polars_schema("statistics"), orient="row")
     numbers = pl.col("value", "ci_low", "ci_high")
     frame = frame.with_columns(pl.when(numbers.is_finite()).then(numbers).name.keep())

@@ -53,10 +53,14 @@ class Diversity:
     pictures: Mapping[str, Picture] = field(default_factory=dict)
     tables: tuple[SummaryTable, ...] = ()
 
-    def value(self, metric: str = "", subset: str = "all") -> float:
-        """Return one statistic; raises `UsageError` with the nearest spelling for an unknown one."""
+    def value(self, metric: str = "", subset: str = "all", reference: str | None = None) -> float:
+        """Return one statistic; raises `UsageError` with the nearest spelling for an unknown one.
+
+        `reference` names what a subset was compared with, where it was compared with several.
+        """
         metric = metric or self.main
         found = self.statistics.filter((pl.col("metric") == metric) & (pl.col("subset") == subset))
+        found = found if reference is None else found.filter(pl.col("reference") == reference)
         if found.is_empty():
             known = self.statistics["metric"].unique(maintain_order=True).to_list()
             subsets = self.statistics["subset"].unique(maintain_order=True).to_list()
@@ -71,8 +75,10 @@ class Diversity:
         """Describe the result for people, with its chart."""
         from gradatim.tasks.core.charts import chart
 
-        first = self.statistics.filter(pl.col("subset") == "all")
-        rows = self.statistics.select("subset", "metric", "value", "ci_low", "ci_high", "n").head(_SHOWN).rows()
+        first = self.statistics.filter((pl.col("subset") == "all") & (pl.col("reference") == ""))
+        compared = ["reference"] if (self.statistics["reference"] != "").any() else []
+        columns = ["subset", *compared, "metric", "value", "ci_low", "ci_high", "n"]
+        rows = self.statistics.select(columns).head(_SHOWN).rows()
         left = len(self.statistics) - len(rows)
         return Summary(
             step=f"diversity {self.method}",
@@ -81,7 +87,7 @@ class Diversity:
             tables=(
                 SummaryTable(
                     "Diversity",
-                    ("subset", "metric", "value", "low", "high", "rows"),
+                    ("subset", *(["compared with"] if compared else []), "metric", "value", "low", "high", "rows"),
                     tuple(rows),
                     note=f"{left} more rows in the table statistics" if left else "",
                 ),
@@ -111,8 +117,13 @@ class Diversity:
             return self.pictures[picture].draw()
         subsets = self.statistics.filter(pl.col("metric") == self.main)
         if len(subsets) > 1:
-            return bars(subsets.head(_SHOWN), x="subset", y="value", title=f"{self.method}: {self.main}")
-        return bars(self.statistics.drop_nulls("value"), x="metric", y="value", title=self.method)
+            beside = (
+                pl.when(pl.col("reference") == "").then("subset").otherwise(pl.format("{} / {}", "subset", "reference"))
+            )
+            shown = subsets.head(_SHOWN).with_columns(beside.alias("subset"))
+            return bars(shown, x="subset", y="value", title=f"{self.method}: {self.main}")
+        overall = self.statistics.filter(pl.col("subset") == subsets["subset"].first()) if len(subsets) else subsets
+        return bars(overall.drop_nulls("value"), x="metric", y="value", title=self.method)
 
     def cite(self) -> str:
         """Return the source to cite."""
@@ -121,7 +132,9 @@ class Diversity:
     def __repr__(self) -> str:
         rows = [
             f"  {metric:<22} {value:.4f}" if value is not None else f"  {metric:<22} -"
-            for metric, value in self.statistics.filter(pl.col("subset") == "all").select("metric", "value").rows()
+            for metric, value in self.statistics.filter((pl.col("subset") == "all") & (pl.col("reference") == ""))
+            .select("metric", "value")
+            .rows()
         ]
         subsets = self.statistics["subset"].n_unique() - 1
         more = [f"  ... and {subsets} subsets in .statistics"] if subsets else []

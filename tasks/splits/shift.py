@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from gradatim.schemas.hashing import uniform
+from gradatim.tasks.core.two_sample import SOURCE, chosen, folds, out_of_fold, trainable
 
-SOURCE = "Lopez-Paz & Oquab (2017). Revisiting Classifier Two-Sample Tests."
+__all__ = ["SOURCE", "shift_auc"]
+
 MOST_ROWS = 5_000
-FOLDS = 5
 MOST_CHARACTERS = 2_000
 
 
@@ -36,13 +36,12 @@ def shift_auc(left: pl.DataFrame, right: pl.DataFrame, seed: int) -> tuple[float
     Features are hashed counts of words (1, 2) and of character n-grams (2 to 4), each row scaled to length 1, of the
     first 2,000 characters. A few seconds for two times 5,000 short texts.
     """
-    sides = [_sample(side, seed) for side in (left, right)]
+    sides = [side[chosen(side["example_id"], MOST_ROWS, seed)] for side in (left, right)]
     both = pl.concat(sides)
     label = np.repeat([0, 1], [len(side) for side in sides])
     key = both["component"].fill_null(both["example_id"])
-    fold = (uniform(key, seed, "shift auc fold") * FOLDS).astype(np.int64)
-    parts = [np.bincount(fold[label == value], minlength=FOLDS) for value in (0, 1)]
-    if any((part.sum() - part).min() == 0 for part in parts):  # a fold would be trained on one class
+    fold = folds(key, seed)
+    if not trainable(label, fold):
         return None, len(both)
     if both["input"].str.strip_chars().fill_null("").eq("").all():  # no text to tell anything by
         return None, 0
@@ -50,19 +49,8 @@ def shift_auc(left: pl.DataFrame, right: pl.DataFrame, seed: int) -> tuple[float
     from sklearn.metrics import roc_auc_score
 
     features = _features(both["input"].fill_null("").str.slice(0, MOST_CHARACTERS).to_list())
-    score = np.empty(len(both))
-    for one in np.unique(fold):
-        held = fold == one
-        model = LogisticRegression(C=1.0, solver="liblinear", class_weight="balanced", random_state=0)
-        score[held] = model.fit(features[~held], label[~held]).decision_function(features[held])
-    return float(roc_auc_score(label, np.round(score, 9))), len(both)
-
-
-def _sample(side: pl.DataFrame, seed: int) -> pl.DataFrame:
-    if len(side) <= MOST_ROWS:
-        return side
-    draw = uniform(side["example_id"], seed, "shift auc")
-    return side[np.sort(np.argsort(draw, kind="stable")[:MOST_ROWS])]
+    model = LogisticRegression(C=1.0, solver="liblinear", class_weight="balanced", random_state=0)
+    return float(roc_auc_score(label, out_of_fold(features, label, fold, model))), len(both)
 
 
 def _features(texts: list[str]) -> Any:

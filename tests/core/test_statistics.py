@@ -17,6 +17,11 @@ def test_rows_come_sorted_with_hashed_parameters_and_no_number_that_is_none() ->
     assert found["parameters"].unique().to_list() == ['{"of": "x"}']
 
 
+def test_a_number_about_two_subsets_names_what_it_was_compared_with() -> None:
+    found = statistics_table([Statistic("b", "tv", 0.5, 3, reference="a"), Statistic("b", "tv", 0.2, 3)], {})
+    assert found.select("subset", "reference", "value").rows() == [("b", "", 0.2), ("b", "a", 0.5)]
+
+
 def test_two_steps_of_equal_settings_keep_their_rows_apart() -> None:
     found = statistics_table([Statistic("all", "mean", 1.0, 3)], {"of": "x"})
     both = pl.concat([of_step(found, "one"), of_step(found, "two")])

@@ -1,0 +1,161 @@
+"""The vectors of each environment's examples, and which of them are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from gradatim.schemas.errors import DataRefused, UsageError, nearest
+from gradatim.schemas.hashing import uniform
+from gradatim.tasks.core.embeddings import features_at_hand, vectors_of
+from gradatim.tasks.core.two_sample import folds
+from gradatim.tasks.diversity.environments import EnvironmentConfig, Environments, as_text, codes, environments_of
+from gradatim.tasks.diversity.vectors import hashed_ngrams
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Vectors with what is known of each, in the order of their ids.
+
+    Attributes
+    ----------
+    ids : polars.Series of str, length n
+        Sorted.
+    matrix : numpy.ndarray, shape (n, d), float32
+    environment, label : numpy.ndarray, shape (n,), int32
+        Numbers of names; -1 where there is none.
+    fold : numpy.ndarray, shape (n,), int64
+        In [0, 5), the same for rows that are kept together.
+    draw : numpy.ndarray, shape (n,), float64
+        Those with the smallest numbers are taken where there are too many.
+    environments : Environments
+    labels : tuple of str
+    warnings : tuple of str
+    kind : str
+        What the vectors are.
+    """
+
+    ids: pl.Series
+    matrix: NDArray[np.float32]
+    environment: NDArray[np.int32]
+    label: NDArray[np.int32]
+    fold: Integers
+    draw: NDArray[np.float64]
+    environments: Environments
+    labels: tuple[str, ...]
+    warnings: tuple[str, ...]
+    kind: str
+
+    def rows(self, side: tuple[int, ...], label: int | None = None) -> Integers:
+        """Return the positions of a side's rows, of one label where one is named, ascending."""
+        here = np.isin(self.environment, side)
+        return np.flatnonzero(here if label is None else here & (self.label == label)).astype(np.int64)
+
+    def take(self, rows: Integers, most: int) -> Integers:
+        """Return at most `most` of these rows, ascending, chosen by hash."""
+        if len(rows) <= most:
+            return rows
+        return np.sort(rows[np.argsort(self.draw[rows], kind="stable")[:most]])
+
+
+def placed_vectors(
+    tables: Mapping[str, pl.DataFrame],
+    config: EnvironmentConfig,
+    where: str,
+    *,
+    features: str,
+    column: str,
+    label: str,
+    together: str,
+    seed: int,
+) -> Placed:
+    """Find each example's vector, environment, label and fold.
+
+    Parameters
+    ----------
+    tables : mapping of str to polars.DataFrame
+    config : EnvironmentConfig
+    where : str
+        Who asks, for errors.
+    features, column, label, together : str
+        Settings: the features table (the only one at hand where none is named), else a column of texts, whose words are
+        hashed; the column of labels; the column whose rows stay in one fold.
+    seed : int
+
+    Raises
+    ------
+    UsageError, DataRefused
+        No vectors, an id twice, NaN, different widths, an environment without any vector.
+    """
+    environments = environments_of(tables, config, where)
+    examples = tables["examples"]
+    known = examples.select(
+        pl.col("example_id").cast(pl.String),
+        environment=pl.Series(codes(as_text(examples, config.environment, where), environments.names)),
+        label=as_text(examples, label, where) if label else pl.lit(None, pl.String),
+        key=as_text(examples, together, where) if together else pl.col("example_id").cast(pl.String),
+    )
+    twice = known["example_id"].is_duplicated()
+    if twice.any():
+        raise DataRefused(
+            f"the id {known['example_id'].filter(twice).sort()[0]!r} stands twice", where=where, expected="unique ids"
+        )
+    if features or any(name.startswith("features_") for name in tables):
+        names = [features] if features else features_at_hand(tables, where)
+        if len(names) > 1:
+            raise UsageError("there are several features", where=where, expected=f"features: {' or '.join(names)}")
+        found = vectors_of(tables, names[0], where)
+        ids, matrix, kind = found.ids, found.matrix, "features"
+    else:
+        ids, matrix, kind = (*_hashed(examples, column, where), "hashed words")
+    rows = (
+        pl.DataFrame({"example_id": ids})
+        .with_row_index("row")
+        .join(known.filter(pl.col("environment") >= 0), on="example_id", how="inner")
+        .sort("row")
+    )
+    lacking = int((known["environment"] >= 0).sum()) - len(rows)
+    ids, key = rows["example_id"], rows["key"].fill_null(rows["example_id"])
+    if len(rows) < len(matrix):
+        matrix = matrix[rows["row"].to_numpy()]
+    code = rows["environment"].to_numpy()
+    empty = [name for i, name in enumerate(environments.names) if not (code == i).any()]
+    if empty:
+        raise DataRefused(
+            f"no example of {config.environment}={empty[0]} has a vector",
+            where=where,
+            expected="a vector of each environment's examples",
+        )
+    labels = tuple(rows["label"].drop_nulls().unique().sort().to_list())
+    if label and not labels:
+        raise DataRefused(f"column {label!r} has no value", where=where, expected="labels of examples with a vector")
+    warnings = list(environments.warnings)
+    if lacking:
+        warnings.append(f"{lacking:,} examples have no vector and were left out")
+    unlabelled = rows["label"].null_count() if label else 0
+    if unlabelled:
+        warnings.append(f"{unlabelled:,} examples have no {label}")
+    return Placed(
+        ids, matrix, code, codes(rows["label"], labels), folds(key, seed), uniform(ids, seed, "shift auc"),
+        environments, labels, tuple(warnings), kind,
+    )  # fmt: skip
+
+
+def _hashed(examples: pl.DataFrame, column: str, where: str) -> tuple[pl.Series, NDArray[np.float32]]:
+    if column not in examples.columns:
+        raise UsageError(
+            f"there are no features, and examples has no column {column!r}{nearest(column, examples.columns)}",
+            where=where,
+            expected="a table features_NAME, or a column of texts: " + ", ".join(examples.columns),
+        )
+    if examples.schema[column] != pl.String:
+        raise UsageError(f"column {column!r} holds {examples.schema[column]}", where=where, expected="texts")
+    rows = examples.select(pl.col("example_id").cast(pl.String), pl.col(column)).drop_nulls().sort("example_id")
+    parts = [hashed_ngrams(part[column].to_list()).astype(np.float32) for part in rows.iter_slices(8192)]
+    return rows["example_id"], np.concatenate(parts) if parts else np.empty((0, 256), dtype=np.float32)
