@@ -30,8 +30,8 @@ CONTRACT = 20
 CONTROLS = Cost(seconds=25e-6, bytes=600.0)
 """To draw a split's controls and certify it, an example; and `CERTIFY` seconds however few there are."""
 CERTIFY = 2.0
-VECTOR = 256
-"""Numbers of an embedder's vector, where its width is not known before it runs."""
+VECTOR, FLOATS = 256, 16
+"""Numbers of an embedder's vector, whose width is not known before it runs; and how many cost what a row does."""
 NOTHING = Cost(seconds=0.0, bytes=0.0)
 RESPONSE = Cost(seconds=5e-6, bytes=300.0)
 """To read and settle a response of a table; a line of a sample log takes `SAMPLE` seconds."""
@@ -108,7 +108,8 @@ def _steps(job: Job, dataset: Dataset, rows: int, width: int) -> list[Planned]:
 
     for method in job.embedders:
         new = embedding_tasks.rows_to_embed(dataset, job.place, method, versions) if versions else rows
-        cost = _published(method.plugin.cost(new, VECTOR), new * VECTOR // 5)
+        own, written = method.plugin.cost(new, VECTOR), new * VECTOR / FLOATS
+        cost = Cost(own.seconds + PUBLISH.seconds * written, own.bytes + min(PUBLISH.bytes * written, 1.2e9))
         found.append(Planned(f"features_{method.name}", "new" if new else "stands", new or rows, cost))
 
     def add(name: str, method: Method, stands: bool, made: int, wide: int, more: Cost = NOTHING) -> None:

@@ -94,6 +94,7 @@ def test_the_examples_of_a_page_run_in_order(page: Path, tmp_path: Path, monkeyp
 def check_methods(recipe: Recipe, where: str) -> None:
     """Every method that a recipe names exists and takes its settings."""
     steps = [(area, step) for section, area in SECTIONS.items() for step in getattr(recipe, section)]
+    steps += [("embedding", step) for step in recipe.embedded().values()]
     if recipe.examples.generate:
         steps.append(("dataset", recipe.examples.generate))
     if recipe.curriculum:
