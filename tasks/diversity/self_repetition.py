@@ -19,6 +19,9 @@ SOURCE = "N. Salkar, T. Trikalinos, B. C. Wallace, A. Nenkova (2022). Self-repet
 UNEVEN = 1.5
 """Ratio of the sizes of subsets from which on they should not be compared as they are."""
 
+AT_ONCE = 2_000_000
+"""n-grams whose texts are counted at once."""
+
 
 class RepetitionConfig(WordsConfig):
     """Settings of `self_repetition`."""
@@ -46,6 +49,21 @@ def repeats(words: HashedWords, counts: pl.DataFrame, n: int = 4) -> np.ndarray:
     return np.asarray(sums, dtype=np.int64)
 
 
+def repeats_within(words: HashedWords, n: int = 4) -> np.ndarray:
+    """Do as `repeats` with the counts of these texts alone; n-grams of `AT_ONCE` hashes or so are held at a time."""
+    text, gram = words.ngrams(n)
+    slots = max(1, len(gram) // AT_ONCE)
+    slot = gram % np.uint64(slots)
+    sums = np.zeros(len(words.count), dtype=np.int64)
+    for i in range(slots):
+        mine = slot == i
+        found = pl.DataFrame({"text": text[mine].astype(np.uint32), "gram": gram[mine]}).unique()
+        shared = found.join(found.group_by("gram").agg(texts=pl.len()).filter(pl.col("texts") > 1), on="gram")
+        more = np.bincount(shared["text"].to_numpy(), shared["texts"].to_numpy() - 1.0, minlength=len(sums))
+        sums += more.astype(np.int64)
+    return sums
+
+
 def finish(sums: np.ndarray) -> float:
     """Return the mean of ln(1 + sum) over all texts of all parts, in any order; NaN for none."""
     values, times = np.unique(sums, return_counts=True)
@@ -55,7 +73,7 @@ def finish(sums: np.ndarray) -> float:
 def self_repetition(texts: Iterable[str], n: int = 4, *, unit: str = "words", ignore_case: bool = True) -> float:
     """Return the mean over texts of ln(1 + sum over its different n-grams of the other texts that hold it)."""
     words = hash_words(pl.Series(list(texts), dtype=pl.String), unit, ignore_case=ignore_case)
-    return finish(repeats(words, partial(words, n), n))
+    return finish(repeats_within(words, n))
 
 
 def _distinct(words: HashedWords, n: int) -> pl.DataFrame:
@@ -64,7 +82,7 @@ def _distinct(words: HashedWords, n: int) -> pl.DataFrame:
 
 
 def _cost(rows: int, width: int) -> Cost:
-    return Cost(seconds=0.1 + rows * 2e-5, bytes=1e8 + rows * 1500)
+    return Cost(seconds=0.1 + rows * 2e-5, bytes=2e8 + rows * 900)
 
 
 @register(
@@ -87,7 +105,7 @@ def repetition(tables: Mapping[str, pl.DataFrame], config: RepetitionConfig, see
         if config.documents:
             part = hash_order(part, seed, "self_repetition").head(config.documents).sort("example_id")
         words = hash_words(part["text"], config.unit, ignore_case=config.ignore_case)
-        sums = repeats(words, partial(words, config.n), config.n)
+        sums = repeats_within(words, config.n)
         statistics.append(Statistic(name, "self_repetition", finish(sums), len(part)))
         statistics.append(Statistic(name, "mean_length", float(words.count.sum()) / len(part), len(part)))
         if name == "all":

@@ -151,12 +151,15 @@ def test_self_repetition_follows_its_formula(texts: list[str], n: int) -> None:
     assert self_repetition(texts, n) == pytest.approx(plain_repetition(texts, n), abs=1e-12)
 
 
-def test_counts_of_parts_merge_to_the_same_integers_and_mean() -> None:
+def test_counts_of_parts_merge_to_the_same_integers_and_mean(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = corpus(300, 12)
     whole = hash_words(pl.Series(texts))
     counts = repetition.partial(whole, 3)
     sums = repetition.repeats(whole, counts, 3)
     assert sums.max() > 0
+    for at_once in (10, 200, 10**6):
+        monkeypatch.setattr(repetition, "AT_ONCE", at_once)
+        assert repetition.repeats_within(whole, 3).tolist() == sums.tolist()
     cuts = [texts[:10], texts[10:200], texts[200:]]
     parts = [hash_words(pl.Series(cut)) for cut in cuts[::-1]]
     partials = [repetition.partial(part, 3) for part in parts]
