@@ -137,8 +137,8 @@ def tell_apart(vectors: ArrayLike, label: Integers, fold: Integers, weight: Floa
 def auc_interval(label: Integers, score: Floats, weight: Floats | None = None, inflation: float = 1.0) -> Interval:
     """Return the AUC with its interval from the variance of placements (DeLong); of weighted rows by Kish's n.
 
-    `inflation` multiplies the variance, see `CROSS_VALIDATED`. An AUC of 0 or 1 shows no spread: its interval is that of
-    Wilson for the smaller set. O(n log n).
+    `inflation` multiplies the variance, see `CROSS_VALIDATED`. An AUC of 0 or 1 shows no spread: its interval is that
+    of Wilson for the smaller set. O(n log n).
 
     Source: E. R. DeLong, D. M. DeLong, D. L. Clarke-Pearson (1988). Comparing the areas under two or more correlated
     receiver operating characteristic curves: a nonparametric approach.

@@ -229,7 +229,9 @@ def _by_density(
         )  # fmt: skip
         n = sum(map(len, sides))
         if found is None:
-            warnings.append(f"{pair.subset} / {pair.reference} has too few rows on a side for densities")
+            warnings.append(
+                f"{pair.subset} / {pair.reference} has too few rows on a side, or vectors with nothing to tell"
+            )
             values: dict[str, Any] = dict.fromkeys(MEASURES, (None, None, None))
         else:
             values, notes = found
