@@ -32,10 +32,10 @@ class Learned(Config):
         "a release's number (fitted on its examples), or null (fitted anew whenever examples change)",
     )
 
-    @field_validator("anchor")
+    @field_validator("anchor", mode="before")
     @classmethod
-    def _number(cls, found: str | int | None) -> str | int | None:
-        if isinstance(found, int) and (isinstance(found, bool) or found < 1):
+    def _number(cls, found: Any) -> Any:
+        if isinstance(found, bool) or (isinstance(found, int) and found < 1):
             raise ValueError(f"found {found!r}; anchor is 'current', a release's number from 1, or null")
         return found
 

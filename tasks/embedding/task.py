@@ -61,7 +61,6 @@ def embed(place: Place, method: Method, versions: Mapping[str, int]) -> StepResu
             return StepResult(summary, {table: latest.number})
     embedder: Embedder = method.plugin.run(method.config, place.seed)
     require_columns(dataset, examples.reference, embedder.columns, where=f"{method.where}.{method.plugin.name}")
-    before = dataset.fingerprints(table, older=True) if latest is not None else set()
     work = _Work(dataset, place, method, embedder, kept)
     wanted = [Wanted(made, _Rows(work, part, made), group=part.group) for made, part in named.items()]
     published = dataset.publish(
@@ -74,7 +73,7 @@ def embed(place: Place, method: Method, versions: Mapping[str, int]) -> StepResu
     for made in named:
         counts.update(ShardNotes(dataset, made).counts() or {})
     width = embedder.width(work.fit)
-    new = sum(part.rows for made, part in named.items() if made not in before)
+    new = sum(part.rows for made, part in named.items() if any(made in name for name in published.new_parts))
     summary = embedding_summary(
         method.name, published.rows, width, embedder.facts(work.fit), counts, method.plugin.source,
         new=new, fitted=kept.told,

@@ -146,6 +146,8 @@ def test_other_settings_make_other_vectors_also_of_another_width(nights: Nights)
     nights.recipe = RECIPE.replace("width: 8", "width: 5")
     assert nights.run()[1] == 80
     assert nights.rows().schema["embedding"] == pl.Array(pl.Float32, 5)
+    released = nights.dataset().scan("features_words@current").collect()
+    assert released.schema["embedding"] == pl.Array(pl.Float32, 8), "the former version keeps its width"
     assert nights.run(seed=1)[1] == 80
     nights.recipe = RECIPE.replace("hashed_tfidf: {width: 8, rarest: 1}", "standardised: {columns: [n_steps]}")
     assert nights.run()[1] == 80

@@ -135,8 +135,9 @@ def test_texts_without_any_word_are_refused_and_settings_are_checked() -> None:
         gd.embed(examples(list(TEXTS)), column="inptu")
     with pytest.raises(UsageError, match="width 300 should be less than buckets 256"):
         gd.embed(examples(list(TEXTS)), width=300, buckets=256)
-    with pytest.raises(UsageError, match="anchor"):
-        gd.embed(examples(list(TEXTS)), anchor=0)
+    for anchor in (0, True, "newest"):
+        with pytest.raises(UsageError, match="anchor"):
+            gd.embed(examples(list(TEXTS)), anchor=anchor)
     with pytest.raises(DataRefused, match="stands twice"):
         gd.embed(pl.concat([examples(["a b"]), examples(["a c"])]))
     with pytest.raises(UsageError, match="holds List"):
