@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.tasks.core import format as fmt
@@ -18,11 +18,12 @@ from gradatim.tasks.core.reduce import ordered_sum
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.result import Diversity
+from gradatim.tasks.diversity.templates import Labels, mask, skeletons
 
 SOURCE = "M. O. Hill (1973). Diversity and evenness: a unifying notation; L. Jost (2006). Entropy and diversity"
 Correction = Literal["none", "miller-madow", "chao-shen"]
-MASKS = ((r"\"[^\"]*\"|\B'[^']*'\B", "<quoted>"), (r"[-+]?\d+(?:[.,]\d+)*", "<number>"), (r"\s+", " "))
-"""What `mask` replaces, in this order."""
+Template = Literal["none", "mask", "structure"]
+_WHERE = "diversity hill"
 
 
 class HillConfig(Config):
@@ -30,8 +31,20 @@ class HillConfig(Config):
 
     column: str = Field("template", description="column of examples whose categories are counted; factors also works")
     by: str = Field("", description="column of examples: measure each of its values as well")
-    mask: bool = Field(False, description="mask quoted strings and numbers first, so that a text becomes a template")
+    template: Template = Field("none", description="what a row's category is made from: mask (of a text), structure")
+    entities: bool = Field(True, description="template mask: mask names as well as numbers and quoted strings")
+    labels: Labels = Field("inner", description="template structure: which labels count: none, inner or all")
+    mask: bool = Field(False, description="mask quoted strings and numbers: template mask without entities")
     correction: Correction = Field("none", description="bias correction of the entropy behind D1")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _column(cls, given: Any) -> Any:
+        """Let a template say which column it is made from, where none is named."""
+        usual = {"mask": "input", "structure": "structure"}
+        if isinstance(given, dict) and "column" not in given and given.get("template") in usual:
+            return {**given, "column": usual[given["template"]]}
+        return given
 
 
 def hill_number(counts: ArrayLike, q: float) -> float:
@@ -135,34 +148,32 @@ def _cost(rows: int, width: int) -> Cost:
     config=HillConfig,
     needs=("examples.{column}", "examples.{by}"),
     cost=_cost,
+    revision=2,
     source=SOURCE,
 )
 def hill(tables: Mapping[str, pl.DataFrame], config: HillConfig, seed: int) -> Diversity:
     """Effective number of templates or other categories (Hill numbers D0, D1, D2), overall and by a column.
 
     Returns the statistics ``hill_D0`` ... of all rows and of each value of `by` (with ``hill_rarefied``, D0 expected at
-    the size of the smallest subset), and for each row the share of its category. Rows without a category are left out
-    and counted. `seed` is not used.
+    the size of the smallest subset), across them ``hill_within_D1``, ``hill_between_D1`` and ``hill_shared``, and for
+    each row the share of its category. Rows without a category are left out and counted. `seed` is not used.
     """
     examples = tables["examples"]
     for column in filter(None, (config.column, config.by)):
         if column not in examples.columns:
             raise UsageError(
                 f"examples has no column {column!r}{nearest(column, examples.columns)}",
-                where="diversity hill",
+                where=_WHERE,
                 expected=", ".join(examples.columns),
             )
-    category = _text(examples, config.column)
-    if config.mask:
-        for pattern, name in MASKS:
-            category = category.str.replace_all(pattern, name)
+    category = _categories(examples, config)
     by = _text(examples, config.by) if config.by else pl.Series([""] * len(examples), dtype=pl.String)
     rows = pl.DataFrame({"example_id": examples["example_id"], "category": category, "by": by})
     known = rows.drop_nulls("category")
     if known.is_empty():
         raise DataRefused(
             f"column {config.column!r} has no value in any of {len(rows):,} rows",
-            where="diversity hill",
+            where=_WHERE,
             expected="at least one row with a category",
             remedy="name another column, or drop this measure",
         )
@@ -175,6 +186,7 @@ def hill(tables: Mapping[str, pl.DataFrame], config: HillConfig, seed: int) -> D
             found, subset = part["rows"].to_numpy(), f"{config.by}={part['by'][0]}"
             statistics += _statistics(subset, found, config.correction)
             statistics.append(Statistic(subset, "hill_rarefied", rarefied(found, smallest), int(found.sum())))
+        statistics += _across(groups, config.by)
     parameters = config.model_dump()
     left_out = len(rows) - len(known)
     warnings = [f"{left_out:,} of {len(rows):,} rows have no {config.column} and were left out"] if left_out else []
@@ -184,7 +196,8 @@ def hill(tables: Mapping[str, pl.DataFrame], config: HillConfig, seed: int) -> D
             f"Good-Turing coverage is {fmt.fixed(coverage, 2)}: many categories are still unseen, "
             "and D0 and D1 are too low"
         )
-    method = "hill" if config.column == "template" else f"hill({config.column})"
+    made = "" if config.template == "none" else f", {config.template}"
+    method = "hill" if config.column == "template" and not made else f"hill({config.column}{made})"
     return Diversity(
         method=method,
         statistics=statistics_table(statistics, parameters),
@@ -205,6 +218,31 @@ def _statistics(subset: str, counts: NDArray[np.int64], correction: Correction) 
     ]
 
 
+def _across(groups: pl.DataFrame, by: str) -> list[Statistic]:
+    """Part the diversity of all subsets together into that within them and that between them.
+
+    ``hill_within_D1`` is the exponential of the subsets' mean entropy, weighted by rows; ``hill_between_D1``, D1 of all
+    over it, is the effective number of subsets: 1 where all have the same shares, at most their number where no
+    category stands in two. ``hill_shared`` counts the categories that stand in two subsets or more. Entropies are not
+    corrected.
+
+    Source: L. Jost (2007). Partitioning diversity into independent alpha and beta components.
+    """
+    if groups.is_empty():
+        return []
+    n = int(groups["rows"].sum())
+    pooled = groups.group_by("category").agg(pl.col("rows").sum(), subsets=pl.len()).sort("category")
+    entropies = [
+        hill_numbers(part["rows"].to_numpy())["entropy"] * (int(part["rows"].sum()) / n)
+        for part in groups.partition_by("by", maintain_order=True)
+    ]
+    within = float(np.exp(ordered_sum(entropies)))
+    between = max(1.0, hill_number(pooled["rows"].to_numpy(), 1) / within)
+    shared = float((pooled["subsets"] > 1).sum())
+    named = {"hill_within_D1": within, "hill_between_D1": between, "hill_shared": shared}
+    return [Statistic(f"across {by}", metric, value, n) for metric, value in named.items()]
+
+
 def _table(known: pl.DataFrame, counts: pl.DataFrame, method: str) -> pl.DataFrame:
     """Share and number (in order of name) of each row's category."""
     numbered = counts.with_row_index("cluster").with_columns(value=pl.col("rows") / len(known))
@@ -215,6 +253,19 @@ def _table(known: pl.DataFrame, counts: pl.DataFrame, method: str) -> pl.DataFra
     )
     schema = polars_schema("diversity")
     return joined.select(pl.col(name).cast(kind) for name, kind in schema.items()).sort("example_id")
+
+
+def _categories(examples: pl.DataFrame, config: HillConfig) -> pl.Series:
+    """Return the category of each row as text; null for none."""
+    column = examples[config.column]
+    if config.template == "structure":
+        return skeletons(column, config.labels, examples["example_id"], where=_WHERE)
+    if config.template == "mask" and column.dtype not in (pl.String, pl.Categorical, pl.Null):
+        raise UsageError(f"column {config.column!r} holds {column.dtype}", where=_WHERE, expected="text to mask")
+    text = _text(examples, config.column)
+    if config.template == "mask" or config.mask:
+        return mask(text, entities=config.entities and config.template == "mask")
+    return text
 
 
 def _text(examples: pl.DataFrame, column: str) -> pl.Series:
