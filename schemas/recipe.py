@@ -198,7 +198,7 @@ class Features(_Section):
     """Where the vectors of one table `features_NAME` come from: a file of yours, or an embedder."""
 
     source: str = Field("", alias="from", description="file, glob or folder: Parquet, Arrow IPC, or .npy / .npz")
-    by: Step | None = Field(None, description="an embedder instead of files: hashed_tfidf, standardised, ...")
+    by: Step | None = Field(None, description="an embedder instead of files, e.g. hashed_tfidf")
     format: Literal["parquet", "arrow", "csv", "jsonl", "npy"] | None = Field(
         None, description="when the ending does not say"
     )
