@@ -288,7 +288,7 @@ def factor_coverage(tables: Mapping[str, pl.DataFrame], config: FactorCoverageCo
     pair = min(whole.get(2, ()), key=lambda cells: (len(cells.seen) / cells.possible, cells.factors), default=None)
     if pair is not None and max(len(found.levels[f]) for f in pair.factors) <= GRID:
         pictures["grid"] = Picture(
-            "Rows in each cell of the two factors that are covered least: white cells are missing.",
+            "Rows in each cell of the two factors that are covered least: a nought is a missing cell.",
             partial(_draw_grid, found, pair),
         )
     return Diversity(
@@ -422,7 +422,10 @@ def _draw_sets(found: Factors, sets: Sequence[Cells]) -> object:
     share = [len(cells.seen) / cells.possible for cells in sets]
     if len(sets[0].factors) == 2 and len(found.names) > 2:
         both = [(a, b, s) for (a, b), s in zip([c.factors for c in sets], share, strict=True)]
-        rows = [(found.names[a], found.names[b], s) for a, b, s in [*both, *((b, a, s) for a, b, s in both)]]
+        rows = [
+            (found.names[a], found.names[b], s)
+            for a, b, s in [*both, *((b, a, s) for a, b, s in both), *((f, f, 1.0) for f in range(len(found.names)))]
+        ]
         frame = pl.DataFrame(rows, schema=["factor", "with", "seen"], orient="row")
         order = {name: i for i, name in enumerate(found.names)}
         frame = frame.sort(pl.col("factor").replace_strict(order), pl.col("with").replace_strict(order))
