@@ -74,6 +74,13 @@ def _steps(found: Any) -> Any:
     return found
 
 
+def _named(found: Any) -> Any:
+    if isinstance(found, dict) and (isinstance(found.get("from"), str) or isinstance(found.get("by"), str)):
+        key = "from" if isinstance(found.get("from"), str) else "by"
+        raise ValueError(f"each source of vectors has a name, e.g.  words: {{{key}: {found[key]}}}")
+    return found
+
+
 def _share(found: Any) -> Any:
     if isinstance(found, str) and (percent := re.fullmatch(r"(\d+\.?\d*|\.\d+) ?%", found.strip())):
         return float(percent[1]) / 100
@@ -322,7 +329,9 @@ class Recipe(_Section):
     responses: Responses | None = Field(None, description="who solved what, if known")
     dynamics: Dynamics | None = Field(None, description="what another trainer logged, if known")
     options: Options | None = Field(None, description="probabilities of multiple-choice options, if known")
-    features: dict[Name, Features] = Field(default_factory=dict, description="vectors by name, e.g. embeddings")
+    features: Annotated[dict[Name, Features], BeforeValidator(_named)] = Field(
+        default_factory=dict, description="vectors by name, e.g. embeddings"
+    )
     difficulty: Steps = Field(default_factory=list, description="difficulty estimators, each a step")
     diversity: Steps = Field(default_factory=list, description="diversity measures, each a step")
     splits: Steps = Field(default_factory=list, description="split builders, each a step")

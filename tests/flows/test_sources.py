@@ -126,6 +126,7 @@ def test_a_new_nights_difficulties_stay_on_the_released_scale(many: Path, anchor
         ("of: irt, features", "of: itr, features", "'itr'.*'irt'"),
         ("features: sentence", "features: sentense", "features"),
         ("features:\n  sentence: {from: vectors.npy, ids: vectors.txt}\n", "", "sentence"),
+        ("  sentence: {from: vectors.npy, ids: vectors.txt}", "  from: vectors.npy", r"words: {from: vectors.npy}"),
         ("logits: logits", "logits: logit", "'logit'.*'logits'"),
         ("[p_a, p_b]", "[p_a, p_c]", "'p_c'"),
         ("vectors.txt", "vector.txt", "vector.txt"),
