@@ -22,8 +22,9 @@ def pairs_picture(statistics: pl.DataFrame, metric: str, title: str) -> Any:
         turned = short.select("subset", "reference", "value")
         mirrored = turned.select(pl.col("reference").alias("subset"), pl.col("subset").alias("reference"), "value")
         if not short["reference"].str.starts_with("not ").any() and short["reference"].n_unique() > 1:
-            itself = mirrored.select("subset", reference="subset", value=pl.lit(None, pl.Float64)).unique()
-            square = pl.concat([turned, mirrored, itself]).unique(["subset", "reference"], keep="first")
+            square = pl.concat([turned, mirrored])
+            itself = square.select("subset", reference="subset", value=pl.lit(None, pl.Float64)).unique()
+            square = pl.concat([square, itself]).unique(["subset", "reference"], keep="first", maintain_order=True)
             square = square.sort("subset", "reference").rename({"subset": "environment", "reference": "compared with"})
             return charts.heatmap(square, x="compared with", y="environment", value="value", title=title)
     shown = rows.with_columns(
@@ -34,14 +35,16 @@ def pairs_picture(statistics: pl.DataFrame, metric: str, title: str) -> Any:
 
 
 def plane_picture(statistics: pl.DataFrame, x: str, y: str, title: str) -> Any:
-    """Draw each comparison as a point of two metrics.
+    """Draw each comparison, or each subset, as a point of two metrics.
 
     Returns an Altair chart.
     """
     from gradatim.tasks.core import charts
 
-    rows = statistics.filter(pl.col("metric").is_in([x, y]) & (pl.col("reference") != "")).drop_nulls("value")
+    rows = statistics.filter(pl.col("metric").is_in([x, y]) & (pl.col("subset") != "all")).drop_nulls("value")
     wide = rows.pivot(on="metric", index=["subset", "reference"], values="value", on_columns=[x, y]).drop_nulls()
-    shown = wide.with_columns(pl.format("{} / {}", "subset", "reference").alias("comparison"))
+    both = pl.format("{} / {}", "subset", "reference")
+    named = pl.when(pl.col("reference") == "").then("subset").otherwise(both)
+    shown = wide.with_columns(named.alias("comparison"))
     color = "comparison" if len(shown) <= 8 else None
     return charts.points(shown, x=x, y=y, color=color, title=title)
