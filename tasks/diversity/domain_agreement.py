@@ -27,6 +27,8 @@ SOURCE = (
     "Large sample standard errors of kappa and weighted kappa"
 )
 _PAIRS_OF = 30
+BLOCK = 8192
+"""Examples that are counted together."""
 
 
 class DomainAgreementConfig(Config):
@@ -149,11 +151,7 @@ def _of_domain(part: pl.DataFrame, subset: str, names: list[str], config: Domain
     examples = int(example.max()) + 1
     counts = np.bincount(model, minlength=len(names))
     means = group_sums(model, score, len(names)) / np.maximum(counts, 1)
-    seen = np.zeros((len(names), examples), dtype=np.float32)
-    right = np.zeros_like(seen)
-    seen[model, example] = 1
-    right[model, example] = score >= config.right_from
-    cells = _cells(seen, right)
+    cells = _cells(model, example, score >= config.right_from, len(names))
     found: list[Statistic] = []
     for i in np.flatnonzero(counts).tolist():
         part_ = wilson(float(np.clip(means[i], 0, 1)) * int(counts[i]), int(counts[i]))
@@ -180,15 +178,20 @@ def _of_domain(part: pl.DataFrame, subset: str, names: list[str], config: Domain
     return found
 
 
-def _cells(seen: NDArray[np.float32], right: NDArray[np.float32]) -> tuple[Any, Any, Any, Any]:
+def _cells(model: Any, example: Any, right: Any, models: int) -> list[NDArray[np.float64]]:
     """Count, for each two models on the examples that both answered: both right, one alone, the other alone, neither.
 
-    Whole numbers below 2^24 are exact in single precision, whatever the order of additions.
+    Each array has shape (models, models). Examples are taken in blocks; whole numbers add exactly in any order.
     """
-    step, total = 1 << 20, [np.zeros((len(seen), len(seen))) for _ in range(4)]
-    for start in range(0, seen.shape[1], step):
-        here, good = seen[:, start : start + step], right[:, start : start + step]
-        bad = here - good
+    order = np.argsort(example, kind="stable")
+    model, example, right = model[order], example[order], right[order]
+    total = [np.zeros((models, models)) for _ in range(4)]
+    for start in range(0, int(example[-1]) + 1, BLOCK):
+        first, last = np.searchsorted(example, [start, start + BLOCK])
+        good, bad = np.zeros((models, BLOCK), dtype=np.float32), np.zeros((models, BLOCK), dtype=np.float32)
+        here = slice(first, last)
+        good[model[here], example[here] - start] = right[here]
+        bad[model[here], example[here] - start] = ~right[here]
         for cell, product in zip(total, (good @ good.T, good @ bad.T, bad @ good.T, bad @ bad.T), strict=True):
             cell += product
-    return total[0], total[1], total[2], total[3]
+    return total

@@ -17,6 +17,8 @@ from gradatim.tasks.diversity.environments import EnvironmentConfig, Environment
 from gradatim.tasks.diversity.vectors import hashed_ngrams
 
 Integers = NDArray[np.int64]
+MOST_LABELS = 1_000
+"""Labels up to which a column is one of labels, not of free texts."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,13 @@ def placed_vectors(
     labels = tuple(rows["label"].drop_nulls().unique().sort().to_list())
     if label and not labels:
         raise DataRefused(f"column {label!r} has no value", where=where, expected="labels of examples with a vector")
+    if len(labels) > MOST_LABELS:
+        raise UsageError(
+            f"column {label!r} has {len(labels):,} different values",
+            where=where,
+            expected=f"labels: at most {MOST_LABELS:,} of them",
+            remedy="name a column of labels: label: COLUMN",
+        )
     warnings = list(environments.warnings)
     if lacking:
         warnings.append(f"{lacking:,} examples have no vector and were left out")

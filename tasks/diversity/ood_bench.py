@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import Field
 
-from gradatim.schemas.errors import DataRefused
+from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.hashing import uniform
 from gradatim.tasks.core.frames import polars_schema
 from gradatim.tasks.core.picture import Picture
@@ -34,6 +34,7 @@ SOURCE = (
     "N. Ye et al. (2022). OoD-Bench: quantifying and understanding two dimensions of out-of-distribution generalization"
 )
 MEASURES = ("diversity_shift", "correlation_shift")
+MOST_CELLS = 20_000_000
 Integers = NDArray[np.int64]
 
 
@@ -203,6 +204,13 @@ def _counts(both: pl.DataFrame, by: str) -> tuple[Integers, Integers] | None:
         return None
     place = cells["z"].rank("dense").to_numpy() - 1, cells["label"].rank("dense").to_numpy() - 1
     shape = tuple(int(part.max()) + 1 for part in place)
+    if shape[0] * shape[1] > MOST_CELLS:
+        raise UsageError(
+            f"{shape[0]:,} categories and {shape[1]:,} labels make too many combinations",
+            where="diversity ood_bench",
+            expected=f"at most {MOST_CELLS:,}",
+            remedy="name columns of fewer values",
+        )
     sides = []
     for name in ("one", "other"):
         counts = np.zeros(shape, dtype=np.int64)

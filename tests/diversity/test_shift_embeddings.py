@@ -158,6 +158,13 @@ def test_labels_of_one_side_are_counted_and_left_out_and_one_label_is_defined() 
         run("label_shift", {**tables, "examples": tables["examples"].with_columns(output=pl.lit(None, pl.String))})
 
 
+def test_free_texts_are_no_labels() -> None:
+    tables = table(np.zeros((1002, 1)), domain=["a", "b"] * 501, output=[f"text {i}" for i in range(1002)])
+    for name in ("label_shift", "conditional_wasserstein", "nico", "ood_bench"):
+        with pytest.raises(UsageError, match="1,002 different values"):
+            run(name, tables)
+
+
 def test_balancing_gives_both_sides_the_same_shares() -> None:
     rng = np.random.default_rng(0)
     side, label = rng.integers(0, 2, 400), rng.integers(-1, 3, 400)

@@ -12,6 +12,7 @@ from sklearn.metrics import cohen_kappa_score
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.tables import spec
 from gradatim.tasks.core.registry import configure, get
+from gradatim.tasks.diversity import domain_agreement
 from gradatim.tasks.diversity.domain_agreement import kappa
 from gradatim.tasks.diversity.heterogeneous_partition import main_clients, partition_counts
 from gradatim.tasks.diversity.result import Diversity
@@ -138,6 +139,9 @@ def test_models_that_fail_on_the_same_examples_agree_and_others_do_not() -> None
         "domain_agreement", {"examples": frame, "responses": responses.sample(fraction=1, shuffle=True, seed=1)}
     )
     assert shuffled.statistics.equals(found.statistics)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(domain_agreement, "BLOCK", 7)
+        assert run("domain_agreement", {"examples": frame, "responses": responses}).statistics.equals(found.statistics)
 
 
 def test_models_that_are_always_right_have_no_kappa_and_strangers_are_counted() -> None:

@@ -12,7 +12,7 @@ from scipy.stats import gaussian_kde
 
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.core.registry import configure, get
-from gradatim.tasks.diversity import kernel_density
+from gradatim.tasks.diversity import kernel_density, ood_bench
 from gradatim.tasks.diversity.ood_bench import exact_shift
 from gradatim.tasks.diversity.ood_densities import Grid, calibrated
 from gradatim.tasks.diversity.result import Diversity
@@ -157,6 +157,10 @@ def test_bad_input_is_answered() -> None:
     blank = pl.when(pl.col("domain") == "a").then("colour")
     with pytest.raises(DataRefused, match="no example of domain=b"):
         run({"examples": frame.with_columns(colour=blank)}, categories=["colour"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ood_bench, "MOST_CELLS", 3)
+        with pytest.raises(UsageError, match="2 categories and 2 labels"):
+            run({"examples": frame}, categories=["colour"])
     lost = run(
         {"examples": frame.with_columns(output=pl.when(pl.int_range(200) > 9).then("output"))}, categories=["colour"]
     )
