@@ -139,14 +139,13 @@ def locate(
     first id is named). Memory: 4 bytes a number, and as much again while rows of zeros are left out.
     """
     found, read = vector_source(tables, features, column, where)
-    batches = [np.asarray(read(part), dtype=np.float32) for part in found.iter_slices(SLICE)] if len(found) else []
-    widths = {batch.shape[1] for batch in batches}
-    if len(widths) > 1:
-        raise DataRefused(
-            f"the vectors have different lengths: {sorted(widths)[:5]}", where=where, expected="one length for all rows"
-        )
-    matrix = np.concatenate(batches) if batches else np.zeros((0, 1), dtype=np.float32)
-    del batches
+    text = found.schema["vector"] == pl.String
+    if text and len(found):
+        parts = [read(part).astype(np.float32) for part in found.iter_slices(SLICE)]
+        matrix = np.concatenate(parts)
+        del parts
+    else:  # vectors of float32 in one piece are not copied
+        matrix = np.asarray(read(found), dtype=np.float32) if len(found) else np.zeros((0, 1), dtype=np.float32)
     ids = found["example_id"]
     finite(matrix, ids, where)
     rows = found.drop("vector")
@@ -167,7 +166,6 @@ def locate(
             expected="at least one row with words or numbers",
             remedy="name another column or features table, or drop this measure",
         )
-    text = found.schema["vector"] == pl.String
     return Located(rows, matrix, tuple(warnings), features or ("hashed words" if text else column))
 
 
