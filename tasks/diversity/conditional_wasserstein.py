@@ -38,7 +38,7 @@ class ConditionalWassersteinConfig(EnvironmentConfig):
 
 def _cost(rows: int, width: int) -> Cost:
     width = width or 256
-    return Cost(seconds=2 + rows * (width * 2e-8 + 128 * 2e-7), bytes=3e8 + rows * width * 8)
+    return Cost(seconds=0.3 + rows * width * 2e-8 + min(rows, 200_000) * 128 * 1.5e-7, bytes=3e8 + rows * width * 8)
 
 
 @register(

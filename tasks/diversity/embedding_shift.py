@@ -43,7 +43,7 @@ class EmbeddingShiftConfig(EnvironmentConfig):
 
 def _cost(rows: int, width: int) -> Cost:
     width = width or 256
-    return Cost(seconds=3 + min(rows, 100_000) * width * 6e-7 + rows * width * 2e-8, bytes=4e8 + rows * width * 8)
+    return Cost(seconds=2 + min(rows, 100_000) * width * 2.2e-7 + rows * width * 2e-8, bytes=4e8 + rows * width * 8)
 
 
 @register(

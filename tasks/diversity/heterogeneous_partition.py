@@ -94,7 +94,7 @@ def partition_counts(sizes: ArrayLike, clients: int, mixing: float) -> Integers:
 
 
 def _cost(rows: int, width: int) -> Cost:
-    return Cost(seconds=0.2 + rows * 3e-6, bytes=5e7 + rows * 300)
+    return Cost(seconds=0.05 + rows * 1.5e-6, bytes=5e7 + rows * 300)
 
 
 @register(

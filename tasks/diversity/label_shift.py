@@ -75,7 +75,7 @@ def balancing_weights(label: Integers, side: Integers, labels: int) -> NDArray[n
 
 def _cost(rows: int, width: int) -> Cost:
     width = width or 256
-    return Cost(seconds=3 + min(rows, 40_000) * width * 2e-6, bytes=4e8 + rows * width * 8)
+    return Cost(seconds=0.5 + min(rows, 40_000) * width * 2.5e-7 + rows * 2e-6, bytes=4e8 + rows * width * 8)
 
 
 @register(

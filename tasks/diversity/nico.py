@@ -41,7 +41,7 @@ class NicoConfig(EnvironmentConfig):
 
 def _cost(rows: int, width: int) -> Cost:
     width = width or 256
-    return Cost(seconds=5 + min(rows, 10_000) * width * 2e-5, bytes=3e8 + rows * width * 8)
+    return Cost(seconds=0.3 + min(rows, 10_000) * width * 4e-7 + rows * 2e-6, bytes=3e8 + rows * width * 8)
 
 
 @register(

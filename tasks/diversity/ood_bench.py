@@ -90,7 +90,7 @@ def exact_shift(left: Integers, right: Integers, formula: Formula = "hellinger")
 
 
 def _cost(rows: int, width: int) -> Cost:
-    return Cost(seconds=25 + rows * 1e-6, bytes=6e8 + rows * max(width, 1) * 8)
+    return Cost(seconds=15 + rows * 2e-6, bytes=6e8 + rows * max(width, 1) * 8)
 
 
 @register(

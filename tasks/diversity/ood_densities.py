@@ -214,13 +214,13 @@ def grid(
 def calibrated(halves: Grid, formula: Formula, eps: tuple[float, float]) -> tuple[tuple[float, float], list[str]]:
     """Choose the thresholds under which two random halves score between .005 and .01, by bisection.
 
-    Neither goes beyond a hundredth (diversity) or the whole (correlation) of the median density of both. Where halves
-    score less whatever the threshold, the given one stays; where they score more, the one that scores least is taken,
-    and noted.
+    That of diversity goes no further than a hundredth of the median density of both: more is not nearly nought. Where
+    halves score less whatever the threshold, the given one stays; where they score more, the one that scores least is
+    taken, and noted.
     """
     typical = float(np.median(1 / halves.weight))
     div = _bisect(lambda e: halves.diversity(e, formula), eps[0], typical / 100, rising=True)
-    cor = _bisect(halves.correlation, eps[1], typical, rising=False)
+    cor = _bisect(halves.correlation, eps[1], 1e6, rising=False)
     notes = [
         f"random halves score {score:.2g} in {name} shift, above the .01 that calibration aims at: so much is noise"
         for name, score in (("diversity", halves.diversity(div, formula)), ("correlation", halves.correlation(cor)))
