@@ -8,9 +8,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from gradatim.tasks.core.shingles import CHUNK, Ints, Unit, distinct, shingles
+from gradatim.tasks.core.shingles import CHUNK, Ints, Shingles, Unit, chunks, distinct, shingles
 
 _PAIRS = 2**17
+_HELD = 2**26  # bytes of text whose shingles are all held: some 200 MB
 
 
 def jaccard(
@@ -34,18 +35,22 @@ def jaccard(
 
     Notes
     -----
-    Shingles are made anew, block by block, so memory does not grow with the pairs. A million pairs of short texts in
-    some five seconds.
+    Shingles of long columns are made anew, block by block, so memory does not grow with the pairs. A million pairs of
+    short texts in some five seconds.
 
     Source: P. Jaccard (1912). The distribution of the flora in the alpine zone.
     """
     out = np.zeros(len(pairs))
     length = texts.str.len_bytes().fill_null(0).to_numpy().astype(np.int64) + 1
-    for start, stop in _blocks(length[pairs].sum(axis=1)):
-        some = pairs[start:stop]
-        rows, place = np.unique(some, return_inverse=True)
-        sets = distinct(shingles(texts.gather(rows), size, unit, lowercase=lowercase))
-        place = place.reshape(some.shape)
+    whole = int(length.sum()) * (5 if unit == "characters" else 1) <= _HELD
+    sets = distinct(_all(texts, size, unit, lowercase=lowercase)) if whole else None
+    for start, stop in _blocks(length[pairs].sum(axis=1), whole=whole):
+        place = some = pairs[start:stop]
+        if not whole:
+            rows, place = np.unique(some, return_inverse=True)
+            sets = distinct(shingles(texts.gather(rows), size, unit, lowercase=lowercase))
+            place = place.reshape(some.shape)
+        assert sets is not None
         count = np.diff(sets.starts)[place]
         small = np.where(count[:, 0] <= count[:, 1], 0, 1)
         one, two = np.take_along_axis(place, np.stack([small, 1 - small], axis=1), axis=1).T
@@ -62,13 +67,22 @@ def jaccard(
     return out
 
 
-def _blocks(size: Ints) -> Iterator[tuple[int, int]]:
-    """Cut pairs into runs of about `CHUNK` bytes of text, or of `_PAIRS`."""
+def _all(texts: pl.Series, size: int, unit: Unit, *, lowercase: bool) -> Shingles:
+    """Cut all texts into shingles, chunk by chunk."""
+    parts = [shingles(part, size, unit, lowercase=lowercase) for _, part in chunks(texts)]
+    count = [np.diff(part.starts) for part in parts]
+    values = np.concatenate([part.values for part in parts]) if parts else np.empty(0, np.uint64)
+    return Shingles(values, np.concatenate([np.zeros(1, np.int64), *count]).cumsum())
+
+
+def _blocks(size: Ints, *, whole: bool) -> Iterator[tuple[int, int]]:
+    """Cut pairs into runs of some `CHUNK` bytes of text, or of `_PAIRS`."""
     ends = np.cumsum(size)
     start = 0
     while start < len(size):
         done = ends[start - 1] if start else 0
         stop = int(np.searchsorted(ends, done + 4 * CHUNK, side="right"))
-        stop = min(max(start + 1, stop), start + _PAIRS)
+        stop = start + _PAIRS if whole else min(max(start + 1, stop), start + _PAIRS)
+        stop = min(stop, len(size))
         yield start, stop
         start = stop

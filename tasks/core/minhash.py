@@ -188,6 +188,24 @@ def band_pairs(keys: Hashes, band: int) -> tuple[Ints, Ints, int]:
     return np.concatenate(pairs[0]), np.concatenate(pairs[1]), left_out
 
 
+def crowded_apart(keys: Hashes, band: int, labels: Ints) -> int:
+    """Count the pairs of rows of one band's crowds whose labels differ."""
+    frame = pl.DataFrame({"key": np.ascontiguousarray(keys[:, band]), "label": labels})
+    crowds = frame.filter(pl.len().over("key") > CROWD)
+    every = crowds.group_by("key").len()["len"].to_numpy().astype(np.int64)
+    same = crowds.group_by("key", "label").len()["len"].to_numpy().astype(np.int64)
+    return int((every * (every - 1) // 2).sum()) - int((same * (same - 1) // 2).sum())
+
+
+def shared_bands(keys: Hashes, pairs: Ints) -> Ints:
+    """Count the bands that the two rows of each pair share."""
+    out = np.empty(len(pairs), dtype=np.int64)
+    for start in range(0, len(pairs), _HELD):
+        one, two = pairs[start : start + _HELD].T
+        out[start : start + _HELD] = (keys[one] == keys[two]).sum(axis=1)
+    return out
+
+
 def pairs_between(new: Hashes, old: Hashes) -> tuple[Ints, int]:
     """Find the pairs (new row, old row) that share a band.
 

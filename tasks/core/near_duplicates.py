@@ -24,8 +24,10 @@ from gradatim.tasks.core.minhash import (
     band_keys,
     band_pairs,
     choose_bands,
+    crowded_apart,
     decoded,
     pairs_between,
+    shared_bands,
 )
 from gradatim.tasks.core.shingles import Hashes, Ints, Unit, chunks, digests, shingles
 
@@ -33,7 +35,7 @@ REVISION = 1
 """Raised whenever signatures change, so that kept ones are not compared with them."""
 KIND = "near_duplicate"
 _BLANK = digests(pl.Series([""]))[0]
-_VERIFIED = 2**19  # pairs of crowds between two looks at what they tie together
+_VERIFIED = 2**21  # pairs of crowds between two looks at what they tie together
 
 Texts = Callable[[pl.Series], pl.DataFrame]
 """Gives example_id and text of some ids."""
@@ -88,12 +90,15 @@ class Compared:
     candidates : int
         Pairs that were measured.
     left_out : int
-        Pairs of crowds that were not measured.
+        Pairs of crowds that were not measured, counted in each band that they share.
+    untied : int
+        Of these about how many are not tied through other pairs either: those of which components might know more.
     """
 
     pairs: pl.DataFrame
     candidates: int
     left_out: int
+    untied: int
 
 
 def signatures(examples: pl.DataFrame, scheme: Scheme, *, banded: bool = True) -> pl.DataFrame:
@@ -162,29 +167,52 @@ def compare(
     """
     parts = [kept] if isinstance(kept, pl.DataFrame) else kept
     _same_scheme(new, scheme)
-    rows = new.drop_nulls("digest").sort("example_id")
+    rows = _light(new)
+    firsts = rows.unique("digest", keep="first", maintain_order=True)
+    banded = new["bands"].null_count() < len(new)
     old_pairs: list[pl.DataFrame] = []
     copies: list[pl.DataFrame] = []
     candidates = left_out = 0
-    firsts = rows.unique("digest", keep="first", maintain_order=True)
     for part in parts:
         _same_scheme(part, scheme)
-        old = part.drop_nulls("digest").join(new, on="example_id", how="anti").sort("example_id")
+        old = _light(part).join(new, on="example_id", how="anti", maintain_order="left")
         old = old.unique("digest", keep="first", maintain_order=True)
         copies.append(rows.select("digest").unique().join(old.select("digest", "example_id"), on="digest"))
-        fresh = firsts.drop_nulls("bands").join(old.select("digest"), on="digest", how="anti", maintain_order="left")
-        old = old.drop_nulls("bands")
-        if len(fresh) and len(old):
-            found, beyond = pairs_between(_keys(fresh), _keys(old))
+        fresh = firsts.join(old.select("digest"), on="digest", how="anti", maintain_order="left")
+        if banded and len(fresh) and len(old):
+            found, beyond = pairs_between(_keys(new, fresh), _keys(part, old))
             candidates, left_out = candidates + len(found), left_out + beyond
             ids = pl.concat([fresh["example_id"], old["example_id"]])
             old_pairs.append(_verified(found + np.array([0, len(fresh)]), ids, texts, scheme))
     held = pl.concat(copies).group_by("digest").agg(pl.col("example_id").min()) if copies else _no_copies()
-    exact = _exact(rows, held)
-    fresh = firsts.drop_nulls("bands").join(held, on="digest", how="anti", maintain_order="left")
-    near, measured, beyond = _within(fresh, texts, scheme)
-    pairs = _table([exact, near, *old_pairs], scheme.threshold)
-    return Compared(pairs, candidates + measured, left_out + beyond)
+    found_exact = _exact(rows, held)
+    untied = left_out
+    if banded:
+        fresh = firsts.join(held, on="digest", how="anti", maintain_order="left").select("example_id", "row")
+        near = _within(_keys(new, fresh), fresh["example_id"], texts, scheme)
+        old_pairs.append(near.pairs)
+        candidates, left_out, untied = (
+            candidates + near.candidates,
+            left_out + near.left_out,
+            untied + near.untied,
+        )
+    return Compared(_table([found_exact, *old_pairs], scheme.threshold), candidates, left_out, untied)
+
+
+def _light(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return example_id, digest and row (the place in `frame`) of what can be compared, sorted by id."""
+    rows = frame.select("example_id", "digest").with_row_index("row")
+    return rows.drop_nulls("digest").sort("example_id")
+
+
+def _keys(frame: pl.DataFrame, rows: pl.DataFrame) -> Hashes:
+    bands = frame["bands"]
+    if len(rows) < len(frame) or not (rows["row"] == pl.int_range(len(frame), eager=True)).all():
+        bands = bands.gather(rows["row"])
+    width = bands.dtype.size  # type: ignore[attr-defined]
+    return np.ascontiguousarray(bands.explode().to_numpy().reshape(-1, width)) if len(rows) else np.empty(
+        (0, width), dtype=np.uint64
+    )  # fmt: skip
 
 
 def _no_copies() -> pl.DataFrame:
@@ -200,9 +228,9 @@ def _exact(rows: pl.DataFrame, held: pl.DataFrame) -> pl.DataFrame:
     return both.select("one", "other", similarity=pl.lit(1.0), method=pl.lit("exact"))
 
 
-def _within(rows: pl.DataFrame, texts: Texts, scheme: Scheme) -> tuple[pl.DataFrame, int, int]:
-    """Compare rows with one another: verified pairs, pairs measured, pairs of crowds left out."""
-    keys, ids = _keys(rows), rows["example_id"]
+def _within(keys: Hashes, ids: pl.Series, texts: Texts, scheme: Scheme) -> Compared:
+    """Compare rows with one another; the pairs are not in the schema yet."""
+    rows = len(ids)
     every, left_out, waiting, crowds = np.empty(0, np.int64), 0, [], []
     for band in range(keys.shape[1]):
         coded, crowded, beyond = band_pairs(keys, band)
@@ -212,19 +240,25 @@ def _within(rows: pl.DataFrame, texts: Texts, scheme: Scheme) -> tuple[pl.DataFr
             crowds.append(band)
         if sum(map(len, waiting)) > 2**24 or band == keys.shape[1] - 1:
             every, waiting = np.unique(np.concatenate([every, *waiting])), []
-    found = [_verified(decoded(every, len(rows)), ids, texts, scheme)]
+    found = [_verified(decoded(every, rows), ids, texts, scheme)]
     measured = len(every)
+    least = min(2, keys.shape[1])
     for band in crowds:
         crowded = np.setdiff1d(band_pairs(keys, band)[1], every)
         every = np.union1d(every, crowded)
         for start in range(0, len(crowded), _VERIFIED):
-            pairs = decoded(crowded[start : start + _VERIFIED], len(rows))
-            label = components(len(rows), _places(pl.concat(found), ids))
-            pairs = pairs[label[pairs[:, 0]] != label[pairs[:, 1]]]  # those that are tied already tell nothing new
-            left_out += min(_VERIFIED, len(crowded) - start) - len(pairs)
-            measured += len(pairs)
-            found.append(_verified(pairs, ids, texts, scheme))
-    return pl.concat(found), measured, left_out
+            pairs = decoded(crowded[start : start + _VERIFIED], rows)
+            label = components(rows, _places(pl.concat(found), ids))
+            apart = label[pairs[:, 0]] != label[pairs[:, 1]]  # those that are tied already tie nothing new
+            apart[apart] = shared_bands(keys, pairs[apart]) >= least  # what is no more than of one kind shares few
+            left_out += int((~apart).sum())
+            measured += int(apart.sum())
+            found.append(_verified(pairs[apart], ids, texts, scheme))
+    untied = 0
+    if crowds:
+        label = components(rows, _places(pl.concat(found), ids))
+        untied = max(0, sum(crowded_apart(keys, band, label) for band in crowds) - (measured - sum(map(len, found))))
+    return Compared(pl.concat(found), measured, left_out, untied)
 
 
 def _places(pairs: pl.DataFrame, ids: pl.Series) -> Ints:
@@ -269,13 +303,6 @@ def _table(found: Iterable[pl.DataFrame], threshold: float) -> pl.DataFrame:
     schema = polars_schema("pairs")
     frame = frame.unique(["left_id", "right_id"], keep="first", maintain_order=True)
     return frame.select(pl.col(name).cast(kind) for name, kind in schema.items()).sort("left_id", "right_id")
-
-
-def _keys(rows: pl.DataFrame) -> Hashes:
-    width = rows.schema["bands"].shape[0]  # type: ignore[attr-defined]
-    return np.ascontiguousarray(rows["bands"].explode().to_numpy().reshape(len(rows), width)) if len(rows) else (
-        np.empty((0, width), dtype=np.uint64)
-    )  # fmt: skip
 
 
 def _same_scheme(frame: pl.DataFrame, scheme: Scheme) -> None:

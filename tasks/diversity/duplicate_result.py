@@ -30,8 +30,8 @@ class Facts:
         Rows that could be compared, sorted.
     pairs : polars.DataFrame
         In the schema of the table `pairs`.
-    candidates, left_out : int
-        Pairs that were measured, and pairs of crowds that were not.
+    candidates, left_out, untied : int
+        Pairs that were measured, pairs of crowds that were not, and of these those that no other pairs tie.
     why : str
         Why rows could not be compared.
     curve : Bands or None
@@ -42,6 +42,7 @@ class Facts:
     pairs: pl.DataFrame
     candidates: int
     left_out: int
+    untied: int
     why: str
     curve: Bands | None
 
@@ -124,8 +125,9 @@ def _warnings(found: Facts, cut: Cut, rows: int, n: int, giant: float) -> list[s
         told.append(f"{dropped:,} pairs of cut components no longer count and are not in the table pairs")
     if found.left_out:
         told.append(
-            f"{found.left_out:,} pairs of crowds (many rows in one band or list) were not compared one by one: "
-            "components may lack a tie, and a row's nearest may not be its very nearest"
+            f"{found.left_out:,} pairs of crowds (many rows in one band or list) were not compared one by one, so a "
+            "row's nearest may not be its very nearest; "
+            + (f"about {found.untied:,} of them might tie components" if found.untied else "no component would change")
         )
     return told
 

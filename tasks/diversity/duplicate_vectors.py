@@ -61,6 +61,7 @@ def alike_vectors(
         pairs=frame.sort("left_id", "right_id"),
         candidates=len(near),
         left_out=found.left_out,
+        untied=found.left_out,  # an upper bound
         why="there is no vector, or one of zeros",
         curve=None,
     )

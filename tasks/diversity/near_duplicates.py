@@ -9,6 +9,7 @@ import polars as pl
 from pydantic import Field, model_validator
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
+from gradatim.tasks.core.embeddings import features_at_hand
 from gradatim.tasks.core.near_duplicates import Scheme, compare, signatures
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.diversity.duplicate_result import Facts, result
@@ -19,6 +20,7 @@ SOURCE = (
     "A. Z. Broder (1997). On the resemblance and containment of documents; A. Gionis, P. Indyk, R. Motwani (1999). "
     "Similarity search in high dimensions via hashing"
 )
+WHERE = "diversity near_duplicates"
 Using = Literal["exact", "minhash", "embedding"]
 THRESHOLDS: dict[str, float] = {"exact": 1.0, "minhash": 0.8, "embedding": 0.9}
 
@@ -51,23 +53,11 @@ class NearDuplicatesConfig(Config):
 
     @model_validator(mode="after")
     def _fitting(self) -> NearDuplicatesConfig:
-        if self.using == "embedding" and not self.features:
-            raise ValueError("using: embedding needs features: NAME, a features table")
         if self.using in ("exact", "minhash") and self.features:
             raise ValueError(f"using: {self.using} compares texts, so features has no part in it")
         if self.using == "exact" and self.threshold is not None:
             raise ValueError("using: exact has no threshold")
         return self
-
-    @property
-    def way(self) -> Using:
-        """How rows are compared."""
-        return self.using or ("embedding" if self.features else "minhash")
-
-    @property
-    def least(self) -> float:
-        """Similarity from which a pair counts."""
-        return THRESHOLDS[self.way] if self.threshold is None else self.threshold
 
 
 def _cost(rows: int, width: int) -> Cost:
@@ -94,58 +84,70 @@ def near_duplicates(tables: Mapping[str, pl.DataFrame], config: NearDuplicatesCo
     examples = tables["examples"]
     if examples["example_id"].null_count() or examples["example_id"].is_duplicated().any():
         raise DataRefused("an example_id is null or stands twice", where=WHERE, expected="one row an example")
-    ids = examples["example_id"].cast(pl.String).sort()
-    found = alike_vectors(tables, config.features, config.least, config.lists_probed) if (
-        config.way == "embedding"
-    ) else _alike_texts(examples, config)  # fmt: skip
+    way, features = _way(tables, config)
+    threshold = THRESHOLDS[way] if config.threshold is None else config.threshold
+    scheme = Scheme(
+        threshold, config.shingle, config.unit, config.lowercase, permutations=config.permutations, recall=config.recall
+    )
+    if way == "embedding":
+        found = alike_vectors(tables, features, threshold, config.lists_probed)
+    else:
+        found = _alike_texts(examples, config.column, scheme, banded=way == "minhash")
     if found.ids.is_empty():
         raise DataRefused(
-            f"none of {len(ids):,} examples can be compared: {found.why}",
+            f"none of {len(examples):,} examples can be compared: {found.why}",
             where=WHERE,
             expected="at least one row with words, or with a vector that is not zero",
             remedy="name another column or features table, or drop this measure",
         )
-    label = config.features or ("" if config.column == "input" else config.column)
+    label = features or ("" if config.column == "input" else config.column)
+    parameters: dict[str, Any] = {"using": way, "threshold": threshold, "giant": config.giant, "step": config.step}
+    if way == "embedding":
+        parameters |= {"features": features, "lists_probed": config.lists_probed}
+    else:
+        parameters["column"] = config.column
+    if way == "minhash":
+        parameters |= {"shingle": scheme.shingle, "unit": scheme.unit, "lowercase": scheme.lowercase}
+        parameters |= {"bands": scheme.bands.bands, "rows_of_a_band": scheme.bands.rows}
     return result(
         found,
-        rows=len(ids),
+        rows=len(examples),
         name=f"near_duplicates({label})" if label else "near_duplicates",
-        threshold=config.least,
+        threshold=threshold,
         giant=config.giant,
         step=config.step,
-        parameters=_parameters(config),
+        parameters=parameters,
         source=SOURCE,
     )
 
 
-WHERE = "diversity near_duplicates"
-
-
-def _scheme(config: NearDuplicatesConfig) -> Scheme:
-    return Scheme(
-        threshold=config.least,
-        shingle=config.shingle,
-        unit=config.unit,
-        lowercase=config.lowercase,
-        permutations=config.permutations,
-        recall=config.recall,
-    )
-
-
-def _alike_texts(examples: pl.DataFrame, config: NearDuplicatesConfig) -> Facts:
-    if config.column not in examples.columns:
+def _way(tables: Mapping[str, pl.DataFrame], config: NearDuplicatesConfig) -> tuple[Using, str]:
+    """Return how rows are compared, and by which features: in a notebook those at hand need no name."""
+    if config.using in ("exact", "minhash"):
+        return config.using, ""
+    at_hand = any(table.startswith("features_") for table in tables)
+    if config.features or not (at_hand or config.using):
+        return ("embedding", config.features) if config.features else ("minhash", "")
+    names = features_at_hand(tables, WHERE)
+    if len(names) > 1:
         raise UsageError(
-            f"examples has no column {config.column!r}{nearest(config.column, examples.columns)}",
+            f"there are {len(names)} features: {', '.join(names)}", where=WHERE, expected="one", remedy="give one"
+        )
+    return "embedding", names[0]
+
+
+def _alike_texts(examples: pl.DataFrame, column: str, scheme: Scheme, *, banded: bool) -> Facts:
+    if column not in examples.columns:
+        raise UsageError(
+            f"examples has no column {column!r}{nearest(column, examples.columns)}",
             where=WHERE,
             expected=", ".join(examples.columns),
         )
-    kind = examples.schema[config.column]
+    kind = examples.schema[column]
     if kind != pl.String and not isinstance(kind, pl.Categorical | pl.Enum | pl.Null):
-        raise UsageError(f"the column {config.column!r} holds {kind}", where=WHERE, expected="a column of text")
-    scheme, banded = _scheme(config), config.way == "minhash"
-    frame = examples.select(pl.col("example_id").cast(pl.String), text=pl.col(config.column).cast(pl.String)).sort(
-        "example_id"
-    )
+        raise UsageError(f"the column {column!r} holds {kind}", where=WHERE, expected="a column of text")
+    frame = examples.select(pl.col("example_id").cast(pl.String), text=pl.col(column).cast(pl.String))
+    frame = frame.sort("example_id")
 
     def texts(wanted: pl.Series) -> pl.DataFrame:
         return frame.join(wanted.to_frame("example_id"), on="example_id", how="semi", maintain_order="left")
@@ -157,25 +159,7 @@ def _alike_texts(examples: pl.DataFrame, config: NearDuplicatesConfig) -> Facts:
         pairs=compared.pairs,
         candidates=compared.candidates,
         left_out=compared.left_out,
+        untied=compared.untied,
         why="the text has no word",
         curve=scheme.bands if banded else None,
     )
-
-
-def _parameters(config: NearDuplicatesConfig) -> dict[str, Any]:
-    """Return the settings that had a part in the result."""
-    used: dict[str, Any] = {"using": config.way, "threshold": config.least, "giant": config.giant, "step": config.step}
-    if config.way == "embedding":
-        return {**used, "features": config.features, "lists_probed": config.lists_probed}
-    used["column"] = config.column
-    if config.way == "exact":
-        return used
-    bands = _scheme(config).bands
-    return {
-        **used,
-        "shingle": config.shingle,
-        "unit": config.unit,
-        "lowercase": config.lowercase,
-        "bands": bands.bands,
-        "rows_of_a_band": bands.rows,
-    }

@@ -13,6 +13,7 @@ from gradatim.tasks.core.minhash import (
     band_keys,
     band_pairs,
     choose_bands,
+    crowded_apart,
     decoded,
     minima,
     pairs_between,
@@ -99,6 +100,15 @@ def test_band_pairs_are_all_pairs_of_small_bands_and_a_window_of_crowds() -> Non
     assert (left < right).all()
     place = crowd[:, 1].astype(np.int64)
     assert np.abs(place[left] - place[right]).max() == REACH  # those that also agree in the next band come together
+
+
+def test_pairs_of_a_crowd_that_nothing_ties_are_counted() -> None:
+    size = CROWD + 6
+    keys = np.ones((size + 2, 1), np.uint64)
+    keys[-2:] = 2
+    assert crowded_apart(keys, 0, np.zeros(size + 2, np.int64)) == 0
+    assert crowded_apart(keys, 0, np.arange(size + 2)) == size * (size - 1) // 2
+    assert crowded_apart(keys, 0, np.append([1, 1], np.zeros(size, np.int64))) == 2 * (size - 2)
 
 
 def test_pairs_between_old_and_new_are_those_of_the_whole_and_bounded_in_crowds() -> None:

@@ -132,6 +132,7 @@ def test_a_crowd_is_tied_together_without_all_its_pairs(monkeypatch: pytest.Monk
     )
     assert labels.tolist() == [0] * 200 + [1]
     assert compared.candidates < 5000 < compared.left_out
+    assert compared.untied == 0
     assert (compared.pairs["similarity"] == round(39 / 41, 9)).all()
 
 

@@ -26,7 +26,6 @@ def run(examples: pl.DataFrame, vectors: Any = None, **options: Any) -> Diversit
             {"example_id": examples["example_id"], "embedding": vectors}
         )  # fmt: skip
         tables["features_e"] = table
-        options.setdefault("features", "e")
     found: Diversity = plugin.run(tables, configure(plugin, options), 0)
     return found
 
@@ -204,6 +203,19 @@ def test_embeddings_pair_by_cosine_and_equal_vectors_are_exact() -> None:
     assert any("2 of 6 rows were not compared: there is no vector, or one of zeros" in text for text in d.warnings)
 
 
+def test_in_a_notebook_one_features_table_needs_no_name_and_two_are_an_error() -> None:
+    examples = frame(["same", "same"])
+    near = pl.DataFrame({"example_id": ["q0000", "q0001"], "embedding": [[1.0, 0.0], [0.0, 1.0]]})
+    assert run(examples, near).value() == run(examples, near, features="e").value() == 0
+    assert run(examples, near, using="minhash").value() == 0.5
+    with pytest.raises(UsageError, match="there are 2 features: e, f"):
+        get("diversity", "near_duplicates").run(
+            {"examples": examples, "features_e": near, "features_f": near},
+            configure(get("diversity", "near_duplicates"), {}),
+            0,
+        )
+
+
 def test_bad_embeddings_are_refused_with_the_row() -> None:
     with pytest.raises(DataRefused, match="'q0001' holds NaN"):
         run(frame(["a", "b"]), [[1.0, 2.0], [float("nan"), 1.0]])
@@ -218,7 +230,7 @@ def test_wrong_settings_and_sets_without_words_are_errors_that_say_what_to_do() 
         run(frame(["a"]), column="inputt")
     with pytest.raises(UsageError, match="holds Int64"):
         run(pl.DataFrame({"example_id": ["a"], "input": [1]}))
-    with pytest.raises(UsageError, match="needs features"):
+    with pytest.raises(UsageError, match="there are no features"):
         run(frame(["a"]), using="embedding")
     with pytest.raises(UsageError, match="features has no part"):
         run(frame(["a"]), using="minhash", features="e")
