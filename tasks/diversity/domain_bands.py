@@ -145,7 +145,7 @@ def domain_bands(tables: Mapping[str, pl.DataFrame], config: DomainBandsConfig, 
     band = np.empty(len(code), dtype=np.int64)
     pairs = pdist(centres)
     statistics = [
-        Statistic("all", "domain_inter", ordered_sum(pairs) / len(pairs), len(pairs)),
+        Statistic("all", "domain_inter", ordered_sum(pairs) / len(pairs), len(code)),
         Statistic("all", "domains", float(len(names)), len(code)),
         *_means("all", np.ones(len(code), dtype=bool), inter, intra, entropy, own),
     ]

@@ -224,7 +224,7 @@ def subsets(tables: Mapping[str, pl.DataFrame], config: SubsetsConfig, seed: int
             )
         )
     statistics.append(
-        Statistic("all", "subset_disparity", ordered_sum([away for *_, away in pairs]) / len(pairs), len(pairs))
+        Statistic("all", "subset_disparity", ordered_sum([away for *_, away in pairs]) / len(pairs), rows)
     )
     if config.label:
         told, said = _shortcut(found.rows, config)

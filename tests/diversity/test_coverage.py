@@ -170,8 +170,10 @@ def test_bad_input_is_named() -> None:
         run(frame(np.eye(2), fold=["a", "b"]), split="fold")
     with pytest.raises(UsageError, match="no features table 'g'"):
         run(frame(np.eye(2)), features="g")
-    texts = pl.DataFrame({"example_id": ["a", "b", "c"], "input": ["one two", "", "x" * 1_000_000]})
+    texts = pl.DataFrame({"example_id": ["a", "b", "c"], "input": ["one two", "", "x" * 10_000_000]})
     assert len(coverage({"examples": texts}, CoverageConfig(), 0).table) == 2
+    with pytest.raises(UnicodeEncodeError):
+        pl.Series(["\ud800"])  # no frame can hold a lone surrogate: readers refuse it
 
 
 def test_pictures_show_the_map_by_domain_and_the_distances() -> None:
