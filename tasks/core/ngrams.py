@@ -12,9 +12,16 @@ from numpy.typing import NDArray
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.hashing import random_bits
 
-PATTERNS = {"words": r"\S+", "tokens": r"\w+|[^\w\s]", "letters": r"\w+", "characters": r"\S"}
-"""What can count as a word: runs between white space; runs of letters and digits, and single other marks; runs of
-letters and digits alone; single characters that are no white space."""
+_ALONE = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"  # written without spaces
+_LETTERS = rf"[{_ALONE}]|[\w--[{_ALONE}]]+"
+PATTERNS = {
+    "words": r"\S+",
+    "tokens": rf"{_LETTERS}|[^\w\s]",
+    "letters": _LETTERS,
+    "characters": r"\S",
+}
+"""What can count as a word: runs between white space; runs of letters and digits (in scripts without spaces each
+letter), and single other marks; such runs alone; single characters that are no white space."""
 ROWS, BYTES = 200_000, 64 * 2**20
 """Most texts, and most bytes of text (but for one longer text), whose words are held as text at once."""
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from gradatim.tasks.core.ngrams import BYTES, HashedWords, hash_words, slices
+from gradatim.tasks.core.ngrams import BYTES, PATTERNS, HashedWords, hash_words, slices
 
 SHORTEST = 4
 """n-grams are not halved below this number of words."""
@@ -177,6 +177,6 @@ def _grams(
 
 def word_starts(text: str) -> NDArray[np.int64]:
     """Return the character at which each word of a text starts, in the order in which `hash_words` counts them."""
-    pieces = pl.Series([text]).str.extract_all(r"\w+|\W+").explode().drop_nulls()
+    pieces = pl.Series([text]).str.extract_all(PATTERNS["letters"] + r"|\W+").explode().drop_nulls()
     starts = np.concatenate([[0], np.cumsum(pieces.str.len_chars().to_numpy().astype(np.int64))])[:-1]
     return np.asarray(starts[pieces.str.contains(r"^\w").to_numpy()])

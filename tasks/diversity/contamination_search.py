@@ -161,7 +161,9 @@ def _surface(
 ) -> pl.DataFrame:
     """Edit similarity of each pair of a text and a training row: text, train_id, surface."""
     pairs = wanted.select("text", "train_id").unique().sort("text", "train_id")
-    texts = lazy.join(pairs.select("train_id").unique().lazy(), on="train_id", how="semi").collect().sort("train_id")
+    named = pairs.select("train_id").unique().lazy()
+    # streaming, or a whole file would be held
+    texts = lazy.join(named, on="train_id", how="semi").collect(engine="streaming").sort("train_id")
     if texts["train_id"].is_duplicated().any():
         raise DataRefused("an id of the training rows stands twice", where=_WHERE, expected="a different id for each")
     texts = texts.with_columns(norm=normalised(texts["text"])).drop("text")

@@ -45,6 +45,13 @@ def test_units_cut_texts_as_they_say() -> None:
         hash_words(text).ngrams(0)
 
 
+def test_scripts_without_spaces_count_each_letter() -> None:
+    text = pl.Series(["我们 have 3个 ไทย"])
+    assert hash_words(text, "letters").count[0] == 8
+    assert hash_words(text, "tokens").ngrams(2)[0].tolist() == [0] * 7
+    assert hash_words(text).count[0] == 4
+
+
 def test_whole_texts_of_one_length_have_the_hash_of_their_ngram() -> None:
     words = hash_words(pl.Series(["a b c", "a b", "a b c d", "x a b"]))
     text, gram = words.wholes(2)

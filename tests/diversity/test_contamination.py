@@ -18,7 +18,14 @@ from gradatim.schemas.tables import spec
 from gradatim.tasks.core.registry import configure, get
 from gradatim.tasks.diversity import contamination_retrieval as retrieval
 from gradatim.tasks.diversity.contamination import ContaminationConfig, contamination
-from gradatim.tasks.diversity.contamination_retrieval import build, gram_lengths, length_used, merge, partial
+from gradatim.tasks.diversity.contamination_retrieval import (
+    build,
+    gram_lengths,
+    length_used,
+    merge,
+    partial,
+    word_starts,
+)
 from gradatim.tasks.diversity.contamination_scores import scores_without_flagged
 from gradatim.tasks.diversity.contamination_search import find_contamination
 from gradatim.tasks.diversity.contamination_surface import LONG, surface_similarity
@@ -120,6 +127,19 @@ def test_case_white_space_and_unicode_forms_hide_no_copy() -> None:
     text = "Café number twelve on the corner sells nine kinds of bread"
     disguised = text.upper().replace(" ", " \n\t").replace("É", "E\u0301")
     assert run(examples([disguised, OTHER], [text])).value("contamination_100") == 1
+
+
+def test_a_copy_in_a_script_without_spaces_is_found_too() -> None:
+    text = "一个面包师烤了十二盘面包，每盘九个，中午前卖掉了七十个。"
+    train: list[str | None] = [
+        f"请回答下面的问题：{text.replace('九', '八')}谢谢！",
+        "北方的河流在春天上涨得很快，谁也没有想到。",
+    ]
+    found = run(examples(train, [text]))
+    assert found.pairs is not None
+    assert found.pairs["right_id"].to_list() == ["r0000"]
+    assert found.value("contamination_90") == 1
+    assert word_starts("a 我们 b").tolist() == [0, 2, 3, 5]
 
 
 def test_a_text_of_a_few_words_is_a_copy_of_equal_texts_only() -> None:
@@ -316,6 +336,9 @@ def test_scores_are_told_with_and_without_the_flagged_rows() -> None:
     assert (clean["difference"], clean["ci_low"], clean["flagged"]) == (0.0, None, 0)
     full = scores_without_flagged(flags.head(1), scores).row(0, named=True)
     assert (full["score_without"], full["flagged"], full["n"]) == (None, 1, 1)
+    runs = scores_without_flagged(flags, scores.rename({"respondent_id": "run_id"}), levels=[90])
+    assert runs.row(0) == found.row(1)
+    assert scores_without_flagged(flags, scores.drop("respondent_id"), levels=[90]).row(0)[1:] == found.row(1)[1:]
     with pytest.raises(DataRefused, match=r"not in \[0, 1\]"):
         scores_without_flagged(flags, scores.with_columns(score=pl.lit(3.0)))
     with pytest.raises(UsageError, match="no column 'score'"):
