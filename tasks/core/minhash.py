@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from gradatim.schemas.errors import UsageError
-from gradatim.tasks.core.shingles import Hashes, Ints, Shingles, constants, mix
+from gradatim.tasks.core.shingles import Hashes, Ints, Shingles, constants, mix, unique
 
 PERMUTATIONS = 128
 """Most permutations of a signature."""
@@ -224,7 +224,7 @@ def pairs_between(new: Hashes, old: Hashes) -> tuple[Ints, int]:
             left_out += int(beyond["len"].sum())
         both = one.join(kept, on="key")
         coded = both["new"].to_numpy().astype(np.int64) * len(old) + both["old"].to_numpy()
-        every = np.union1d(every, coded)
+        every = unique(np.concatenate([every, coded]))
     return decoded(every, len(old)), left_out
 
 

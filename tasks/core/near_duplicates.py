@@ -29,7 +29,7 @@ from gradatim.tasks.core.minhash import (
     pairs_between,
     shared_bands,
 )
-from gradatim.tasks.core.shingles import Hashes, Ints, Unit, chunks, digests, shingles
+from gradatim.tasks.core.shingles import Hashes, Ints, Unit, chunks, digests, shingles, unique
 
 REVISION = 1
 """Raised whenever signatures change, so that kept ones are not compared with them."""
@@ -239,13 +239,15 @@ def _within(keys: Hashes, ids: pl.Series, texts: Texts, scheme: Scheme) -> Compa
         if len(crowded):
             crowds.append(band)
         if sum(map(len, waiting)) > 2**24 or band == keys.shape[1] - 1:
-            every, waiting = np.unique(np.concatenate([every, *waiting])), []
+            every, waiting = unique(np.concatenate([every, *waiting])), []
     found = [_verified(decoded(every, rows), ids, texts, scheme)]
     measured = len(every)
     least = min(2, keys.shape[1])
     for band in crowds:
-        crowded = np.setdiff1d(band_pairs(keys, band)[1], every)
-        every = np.union1d(every, crowded)
+        crowded = unique(band_pairs(keys, band)[1])
+        place = np.minimum(np.searchsorted(every, crowded), max(0, len(every) - 1))
+        crowded = crowded[every[place] != crowded] if len(every) else crowded
+        every = np.sort(np.concatenate([every, crowded]))
         for start in range(0, len(crowded), _VERIFIED):
             pairs = decoded(crowded[start : start + _VERIFIED], rows)
             label = components(rows, _places(pl.concat(found), ids))

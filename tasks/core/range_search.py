@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.hashing import random_bits
 from gradatim.tasks.core.neighbour_parts import Floats, Ints, faiss, matrix, norms_of, scaled
+from gradatim.tasks.core.shingles import unique
 
 EXACT_ROWS = 50_000
 """Up to so many vectors all pairs are looked at where nobody says otherwise."""
@@ -120,7 +121,7 @@ def _by_lists(unit: NDArray[np.float32], least: np.float32, names: pl.Series, pr
             waiting.append(np.minimum(one, two) * count + np.maximum(one, two))
             left_out += beyond
         if sum(map(len, waiting)) > _HELD or number == lists - 1:
-            every, waiting = np.unique(np.concatenate([every, *waiting])), []
+            every, waiting = unique(np.concatenate([every, *waiting])), []
     return every, left_out
 
 
@@ -152,7 +153,7 @@ def _above(close: NDArray[np.float32], least: np.float32) -> tuple[Ints, Ints, i
 
 
 def _measured(rows: NDArray[np.float32], norms: Floats, coded: Ints, threshold: float) -> tuple[Ints, Floats]:
-    coded = np.unique(coded)
+    coded = unique(coded)
     pairs = np.stack([coded // max(1, len(rows)), coded % max(1, len(rows))], axis=1)
     similarity = np.empty(len(pairs))
     step = max(1, _HELD // rows.shape[1])
