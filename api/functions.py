@@ -275,7 +275,13 @@ def pass_rate(responses: Any, *, seed: int = 0, **settings: Any) -> Difficulty:
 
 
 def diversity(
-    examples: Table, method: str, *, features: Mapping[str, Any] | None = None, seed: int = 0, **settings: Any
+    examples: Table,
+    method: str,
+    *,
+    features: Mapping[str, Any] | None = None,
+    responses: Any = None,
+    seed: int = 0,
+    **settings: Any,
 ) -> Diversity:
     """Measure diversity by any method; `methods("diversity")` lists them.
 
@@ -286,11 +292,15 @@ def diversity(
         E.g. ``hill`` or ``vendi``.
     features : mapping of str to table or matrix, optional
         Vectors by name, as for `difficulty`; the setting `features` names one of several. A name alone is that setting.
+    responses : table or 0/1 matrix, optional
+        For measures that look at who solved what; see `irt`.
     seed : int
     **settings
         The method's settings.
     """
     tables = {"examples": as_frame(examples, "examples")}
+    if responses is not None:
+        tables |= as_responses(responses)
     if isinstance(features, str):
         settings["features"] = features
         features = None

@@ -236,3 +236,14 @@ def test_vectors_that_are_no_matrix_of_numbers_are_refused(vectors: list[list[ob
         gd.difficulty("knn", examples=examples, features={"text": vectors}, column="level")
     with pytest.raises(UsageError, match="there is no column 'embedding'"):
         gd.difficulty("knn", features={"text": examples}, column="level")
+
+
+def test_measures_take_responses_and_vectors_as_difficulties_do(answers: pl.DataFrame) -> None:
+    ids = answers["example_id"].unique().sort()
+    examples = pl.DataFrame({"example_id": ids, "domain": ["a", "b", "c"] * 100, "input": ids})
+    found = gd.diversity(examples, "domain_agreement", responses=answers)
+    assert found.statistics.filter(pl.col("metric") == "kappa_mean")["subset"].n_unique() >= 3
+    vectors = np.random.default_rng(0).normal(size=(300, 4))
+    assert 1 < gd.diversity(examples, "vendi", features={"v": vectors}, orders=[1.0]).value() < 4.01
+    with pytest.raises(UsageError, match=r"needs responses.*\n.*give responses="):
+        gd.diversity(examples, "domain_agreement")
