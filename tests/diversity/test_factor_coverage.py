@@ -12,15 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradatim.schemas.errors import DataRefused, UsageError
+from gradatim.tasks.core.factor_cells import count_cells, fewest_differences, missing_cells, read_factors
 from gradatim.tasks.core.registry import configure, get
-from gradatim.tasks.diversity.factor_coverage import (
-    FactorCoverageConfig,
-    count_cells,
-    factor_coverage,
-    fewest_differences,
-    missing_cells,
-    read_factors,
-)
+from gradatim.tasks.diversity.factor_coverage import FactorCoverageConfig, factor_coverage
 from gradatim.tasks.diversity.result import Diversity
 
 
