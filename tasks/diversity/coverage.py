@@ -235,7 +235,9 @@ def _nearest(
     picks = rows[hashed_sample(found.ids.gather(rows), limit, seed, "coverage/queries")]
     if not len(picks):
         return Nearest(picks, picks, np.zeros(0), False)
-    index = NearestNeighbours(found.matrix[among], found.ids.gather(among), metric=config.metric, where=WHERE)
+    whole = len(among) == len(found.rows)  # then the vectors need no copy
+    others, names = (found.matrix, found.ids) if whole else (found.matrix[among], found.ids.gather(among))
+    index = NearestNeighbours(others, names, metric=config.metric, where=WHERE)
     answer = index.search(found.matrix[picks], 1, ids=found.ids.gather(picks))
     at, measure = answer.index[:, 0], answer.measure[:, 0]
     away = 1 - measure if config.metric == "cosine" else measure
