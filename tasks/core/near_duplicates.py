@@ -175,6 +175,8 @@ def compare(
     candidates = left_out = 0
     for part in parts:
         _same_scheme(part, scheme)
+        if banded and part["bands"].null_count() > part["digest"].null_count():
+            raise UsageError("old signatures have no bands", where="compare", remedy="make them anew with bands")
         old = _light(part).join(new, on="example_id", how="anti", maintain_order="left")
         old = old.unique("digest", keep="first", maintain_order=True)
         copies.append(rows.select("digest").unique().join(old.select("digest", "example_id"), on="digest"))

@@ -118,6 +118,25 @@ def test_signatures_of_other_settings_are_refused() -> None:
         compare(kept, reader(near[:1]), SCHEME)
 
 
+def test_signatures_are_those_of_the_first_release() -> None:
+    # they are kept for years: who changes one on purpose raises REVISION
+    kept = signatures(frame(["The quick brown fox jumps over the lazy dog", "1 + 2", "\u00e9t\u00e9"]), Scheme())
+    assert Scheme().name == "8cee82caeb7392b3ebd7853f0f0c4d0f"
+    assert [f"{bands.to_numpy().sum():016x}" for bands in kept["bands"]] == [
+        "5f0164d12fb060a4",
+        "eec89188581381d0",
+        "698c9068d81066c4",
+    ]
+
+
+def test_signatures_without_bands_compare_copies_alone() -> None:
+    examples = frame(["a b c d", "a b c e", "a b c d "])
+    plain = signatures(examples, SCHEME, banded=False)
+    assert list(found(compare(plain, reader(examples), SCHEME))) == [("q0000", "q0002")]
+    with pytest.raises(UsageError, match="have no bands"):
+        compare(signatures(frame(["x"], 9), SCHEME), reader(examples), SCHEME, plain)
+
+
 def test_a_crowd_is_tied_together_without_all_its_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(minhash, "CROWD", 10)
     monkeypatch.setattr(minhash, "REACH", 3)
