@@ -78,6 +78,16 @@ def test_the_order_of_rows_and_the_threads_do_not_matter(rows: int, k: int, seed
     assert set(np.unique(cluster[cluster >= 0])) == set(range(len(one)))
 
 
+def test_the_golden_clusters_stay() -> None:
+    # another result for the same rows means another revision of every step that clusters
+    rows = np.array([(i * i % 7, i % 5, i % 3) for i in range(12)])
+    ids = [f"g{i:02d}" for i in range(12)]
+    found = k_means(rows, 3, ids=ids, metric="euclidean", seed=7)
+    assert found.assign(rows)[0].tolist() == [2, 2, 1, 0, 0, 1, 2, 2, 1, 0, 2, 1]
+    found = k_means(rows, 3, ids=ids, seed=7)
+    assert found.assign(rows)[0].tolist() == [-1, 1, 2, 0, 0, 2, 0, 1, 1, 0, 2, 2]
+
+
 def test_more_clusters_than_different_rows_become_one_a_row() -> None:
     found = k_means([[1.0, 0], [1, 0], [0, 1]], 10, metric="euclidean")
     assert (len(found), found.asked, found.inertia) == (2, 10, 0)
