@@ -34,6 +34,8 @@ POOL = 20_000
 """Rows among which centres are picked."""
 PRODUCTS = 2 * 10**9
 """Pairs up to which every row is asked for its nearest, rather than a sample."""
+MEASURED = 200
+"""Values of `by` that have numbers of their own: the most frequent ones."""
 MAPPED = 2_000
 """Rows on the map."""
 
@@ -152,6 +154,8 @@ def coverage(tables: Mapping[str, pl.DataFrame], config: CoverageConfig, seed: i
     parameters = {**config.model_dump(), "vectors": found.name, "k": len(clusters), "seed": seed}
     label = config.features or ("" if config.column == "input" else config.column)
     domain = _column(found.rows, config.by, "domain")
+    if domain is not None and domain.drop_nulls().n_unique() > MEASURED:
+        warnings.append(f"the {MEASURED} most frequent values of {config.by} have numbers of their own")
     return Diversity(
         method=f"coverage({label})" if label else "coverage",
         statistics=statistics_table(
@@ -198,7 +202,8 @@ def _whole(
     name = "coverage_mean_distance" if config.metric == "cosine" else "coverage_mean_squared_distance"
     sets = [(codes, names)]
     if domain is not None:
-        values = domain.drop_nulls().unique().sort()
+        common = domain.drop_nulls().alias("name").value_counts(name="n").sort("n", "name", descending=[True, False])
+        values = common["name"].head(MEASURED).sort()
         place = domain.replace_strict(values, np.arange(len(values)), default=-1, return_dtype=pl.Int64).to_numpy()
         sets.append((place, [f"{config.by}={value}" for value in values.to_list()]))
     for code, labels in sets:

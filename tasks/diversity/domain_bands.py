@@ -19,7 +19,7 @@ from gradatim.tasks.core.reduce import one_thread, ordered_sum
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.result import Diversity
-from gradatim.tasks.diversity.vectors import locate, text_column
+from gradatim.tasks.diversity.vectors import locate, subset_names, text_column
 
 SOURCE = (
     "Z. Ling, D. Chen, L. Yao, Q. Shen, Y. Li, Y. Shen (2025). Diversity as a reward: fine-tuning LLMs on a mixture of "
@@ -121,7 +121,7 @@ def domain_bands(tables: Mapping[str, pl.DataFrame], config: DomainBandsConfig, 
 
     found = locate(tables, config.features, config.column, WHERE)
     by = text_column(found.rows, config.by, WHERE)
-    names = by.drop_nulls().unique().sort().to_list()
+    names = subset_names(by, WHERE)
     if len(names) < 2:
         raise DataRefused(
             f"{config.by} has {len(names)} value{'s' if len(names) != 1 else ''} ({', '.join(names) or 'none'})",
@@ -213,8 +213,10 @@ def _draw_domains(names: list[str], centres: Floats, by: str) -> object:
     names, centres = names[:CATEGORIES], centres[:CATEGORIES]
     away = cdist(centres, centres)
     rows = [(a, b, float(away[i, j])) for i, a in enumerate(names) for j, b in enumerate(names)]
-    frame = pl.DataFrame(rows, schema=[by, "and", "distance"], orient="row")
-    return heatmap(frame, x=by, y="and", value="distance", title="Distance between the centres of domains")
+    frame = pl.DataFrame(rows, schema=[by, f"other {by}", "distance of centres"], orient="row")
+    return heatmap(
+        frame, x=by, y=f"other {by}", value="distance of centres", title="Distance between the centres of domains"
+    )
 
 
 def _draw_scores(value: Floats, score: str) -> object:

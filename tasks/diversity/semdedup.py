@@ -19,7 +19,7 @@ from gradatim.tasks.core.redundancy import bounded_clusters, nearest_earlier_in_
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.result import Diversity
-from gradatim.tasks.diversity.vectors import locate, text_column
+from gradatim.tasks.diversity.vectors import locate, subset_names, text_column
 
 SOURCE = (
     "A. Abbas, K. Tirumala, D. Simig, S. Ganguli, A. S. Morcos (2023). SemDeDup: data-efficient learning at web-scale "
@@ -107,7 +107,7 @@ def semdedup(tables: Mapping[str, pl.DataFrame], config: SemDeDupConfig, seed: i
     if by is not None:
         subsets += [
             (f"{config.by}={name}", similarity[(by == name).fill_null(False).to_numpy()])
-            for name in by.drop_nulls().unique().sort().to_list()
+            for name in subset_names(by, WHERE)
         ]
     for subset, scores in subsets:
         for epsilon in config.epsilons:

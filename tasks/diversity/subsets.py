@@ -20,7 +20,7 @@ from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.coverage import remote_clique
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.spectra import effective_number, spectrum
-from gradatim.tasks.diversity.vectors import directed, locate, text_column
+from gradatim.tasks.diversity.vectors import directed, locate, subset_names, text_column
 
 SOURCE = (
     "Y. Xing, X. Luo, J. Xie, L. Gao, H. T. Shen, J. Song (2025). Shortcut learning in generalist robot policies: the "
@@ -165,8 +165,8 @@ def subsets(tables: Mapping[str, pl.DataFrame], config: SubsetsConfig, seed: int
     found = locate(tables, config.features, config.column, WHERE)
     warnings = list(found.warnings)
     by = text_column(found.rows, config.by, WHERE)
-    sizes = by.drop_nulls().value_counts(sort=False, name="n").sort("n", config.by, descending=[True, False])
-    names = sizes[config.by].sort().to_list()
+    sizes = by.drop_nulls().alias("name").value_counts(name="n").sort("n", "name", descending=[True, False])
+    names = subset_names(by, WHERE)
     if len(names) < 2:
         raise DataRefused(
             f"{config.by} has {len(names)} value{'s' if len(names) != 1 else ''} ({', '.join(names) or 'none'})",
@@ -204,7 +204,7 @@ def subsets(tables: Mapping[str, pl.DataFrame], config: SubsetsConfig, seed: int
             Statistic(subset, f"subset_vendi_q{q:g}", effective_number(values, q, size), min(size, int(n[i])))
             for q in config.orders
         ]
-    kept = sorted(sizes[config.by].head(config.largest).to_list())
+    kept = sorted(sizes["name"].head(config.largest).to_list())
     if len(kept) < len(names):
         warnings.append(f"the {len(kept):,} subsets with most rows of {len(names):,} are compared with each other")
     inner = {name: _mean_distance(samples[name], samples[name]) for name in kept}
@@ -313,8 +313,8 @@ def _draw_pairs(pairs: list[tuple[str, str, float]], names: list[str], by: str) 
 
     found = {(a, b): away for a, b, away in pairs} | {(b, a): away for a, b, away in pairs}
     rows = [(a, b, found.get((a, b), 0.0)) for a in names for b in names]
-    frame = pl.DataFrame(rows, schema=[by, "and", "energy distance"], orient="row")
-    return heatmap(frame, x=by, y="and", value="energy distance", title=f"Disparity between values of {by}")
+    frame = pl.DataFrame(rows, schema=[by, f"other {by}", "energy distance"], orient="row")
+    return heatmap(frame, x=by, y=f"other {by}", value="energy distance", title=f"Disparity between values of {by}")
 
 
 def _draw_inside(statistics: list[Statistic], config: SubsetsConfig) -> object:

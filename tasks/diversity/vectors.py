@@ -19,6 +19,8 @@ HASHED_WIDTH = 256
 """Width of hashed text vectors."""
 SLICE = 65_536
 """Rows whose vectors are read together."""
+SUBSETS = 5_000
+"""Values of a column up to which each is measured as a subset."""
 
 Floats = NDArray[np.float64]
 
@@ -211,6 +213,19 @@ def text_column(examples: pl.DataFrame, column: str, where: str) -> pl.Series:
         nested = examples.select(pl.struct(pl.col(column)).struct.json_encode())[column]
         return nested.set(values.is_null(), None)
     return values.cast(pl.String)
+
+
+def subset_names(column: pl.Series, where: str) -> list[str]:
+    """Return the values of a text column of subsets, sorted; raises `UsageError` for more than `SUBSETS`."""
+    names: list[str] = column.drop_nulls().unique().sort().to_list()
+    if len(names) > SUBSETS:
+        raise UsageError(
+            f"{column.name} has {len(names):,} values",
+            where=where,
+            expected=f"at most {SUBSETS:,} subsets",
+            remedy="name a coarser column with by:",
+        )
+    return names
 
 
 def _with_features(examples: pl.DataFrame, table: pl.DataFrame, where: str) -> pl.DataFrame:

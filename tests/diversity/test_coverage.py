@@ -157,6 +157,14 @@ def test_one_row_equal_rows_and_rows_of_zeros_have_defined_values() -> None:
     assert trained.main == "coverage_occupancy_entropy"
 
 
+def test_of_very_many_domains_the_most_frequent_have_numbers_of_their_own() -> None:
+    domain = ["often"] * 5 + [f"d{i:03d}" for i in range(300)]
+    found = run(frame(unit(305, 3), domain=domain))
+    assert found.statistics.filter(pl.col("metric") == "coverage_clusters")["subset"].n_unique() == 201
+    assert found.value("coverage_mean_distance", "domain=often") > 0
+    assert any("the 200 most frequent values of domain" in warning for warning in found.warnings)
+
+
 def test_bad_input_is_named() -> None:
     with pytest.raises(DataRefused, match="'e00001' holds NaN"):
         run(frame(np.array([[1.0, 0], [math.nan, 0]])))

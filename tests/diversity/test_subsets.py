@@ -159,6 +159,8 @@ def test_degenerate_and_bad_input() -> None:
     same = run(np.ones((6, 2)), ["a", "b"] * 3)
     assert same.value("subset_fragmentation") == 0
     assert same.value("subset_disparity") == pytest.approx(0, abs=1e-6)
+    with pytest.raises(UsageError, match="domain has 5,001 values"):
+        run(np.ones((5001, 2)), [str(i) for i in range(5001)])
     with pytest.raises(DataRefused, match="domain has 1 value"):
         run(rows, ["a"] * 12)
     with pytest.raises(DataRefused, match="'e00003' holds NaN"):
@@ -169,6 +171,13 @@ def test_degenerate_and_bad_input() -> None:
         run(rows, domain, nuisance="domain")
     with pytest.raises(UsageError, match="orders"):
         configure(get("diversity", "subsets"), {"orders": []})
+
+
+def test_a_column_may_have_any_name() -> None:
+    rows, domain = islands(40, 3)
+    for by in ("n", "name", "distance"):
+        found = run(rows, domain, by=by, **{by: list(domain)})
+        assert found.summary().to_dict()
 
 
 def test_the_pictures_draw() -> None:
