@@ -22,7 +22,7 @@ from gradatim.tasks.diversity.spectra import effective_number, fourier_features,
 from gradatim.tasks.diversity.spectra import vendi_score as vendi_score
 from gradatim.tasks.diversity.spectra import vendi_score_dual as vendi_score_dual
 from gradatim.tasks.diversity.spectra import vendi_score_moments as vendi_score_moments
-from gradatim.tasks.diversity.vectors import directed, vector_source
+from gradatim.tasks.diversity.vectors import directed, subset_names, text_column, vector_source
 
 SOURCE = (
     "D. Friedman, A. B. Dieng (2023). The Vendi Score: a diversity evaluation metric for machine learning; "
@@ -86,6 +86,7 @@ def vendi(tables: Mapping[str, pl.DataFrame], config: VendiConfig, seed: int) ->
     prepare, bandwidth = _kernel(rows, read, config, seed)
     subsets = [("all", rows)]
     if config.by:
+        subset_names(text_column(rows, config.by, "diversity vendi"), "diversity vendi")  # refuses too many
         parts = rows.drop_nulls(config.by).with_columns(pl.col(config.by).cast(pl.String)).sort(config.by, "example_id")
         subsets += [(f"{config.by}={p[config.by][0]}", p) for p in parts.partition_by(config.by, maintain_order=True)]
     zeros = 0
