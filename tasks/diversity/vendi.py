@@ -19,9 +19,6 @@ from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.spectra import effective_number, fourier_features, median_distance, spectrum
-from gradatim.tasks.diversity.spectra import vendi_score as vendi_score
-from gradatim.tasks.diversity.spectra import vendi_score_dual as vendi_score_dual
-from gradatim.tasks.diversity.spectra import vendi_score_moments as vendi_score_moments
 from gradatim.tasks.diversity.vectors import directed, subset_names, text_column, vector_source
 
 SOURCE = (
