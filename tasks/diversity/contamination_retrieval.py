@@ -13,7 +13,7 @@ from gradatim.tasks.core.ngrams import BYTES, PATTERNS, HashedWords, hash_words,
 
 SHORTEST = 4
 """n-grams are not halved below this number of words."""
-SHARE = 8
+SHARE = 16
 """An n-gram is at most one of this many parts of a text, but for the shortest ones."""
 WHOLE = 6
 """Texts of fewer words are compared as wholes: many texts hold "how many are left" and are no copies of it."""
@@ -39,7 +39,7 @@ def gram_lengths(n: int) -> list[int]:
 
 
 def length_used(words: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Return which length each text uses: the longest that is at most an eighth of its words, else the shortest.
+    """Return which length each text uses: the longest that is at most a sixteenth of its words, else the shortest.
 
     Copies that differ in every tenth word still share such an n-gram as a rule. A text of fewer than `WHOLE` words (or
     than the shortest n-gram) uses its own length: it is found by all its words only.
