@@ -228,13 +228,13 @@ TABLES: dict[str, TableSpec] = {
         ),
         _spec(
             "pairs",
-            ["left_id", "right_id", "kind"],
+            ["left_id", "right_id", "kind", "method"],
             [
                 ("left_id", _s, "one example"),
                 ("right_id", _s, "the other"),
                 ("kind", _s, "near_duplicate or contamination"),
+                ("method", _s, "name of the measure in the recipe, and how the pair was found"),
                 ("similarity", _f8, "similarity in [0, 1]"),
-                ("method", _s, "how it was measured"),
                 ("threshold", _f8, "similarity from which a pair counts"),
             ],
         ),

@@ -94,7 +94,7 @@ class Diversity:
                 *self.tables,
             ),
             charts=(
-                chart(self.plot(), f"Diversity ({self.method})"),
+                *(() if self._pictured() else (chart(self.plot(), f"Diversity ({self.method})"),)),
                 *(chart(picture.draw(), picture.caption) for picture in self.pictures.values()),
             ),
             warnings=self.warnings,
@@ -102,12 +102,15 @@ class Diversity:
         )
 
     def plot(self, picture: str = "") -> Any:
-        """Draw the main metric of each subset, or all metrics where there is one, or one of `pictures` by name.
+        """Draw one of `pictures` by name; else the main metric of each subset, or the first picture where there is one.
 
-        Returns an Altair chart; raises `UsageError` for a picture that the measure does not have.
+        Returns an Altair chart: of all metrics where there is neither; raises `UsageError` for a picture that the
+        measure does not have.
         """
         from gradatim.tasks.core.charts import bars
 
+        if not picture and self._pictured():
+            picture = next(iter(self.pictures))
         if picture:
             if picture not in self.pictures:
                 listed = ", ".join(self.pictures) or "none: this measure has only its bars"
@@ -124,6 +127,10 @@ class Diversity:
             return bars(shown, x="subset", y="value", title=f"{self.method}: {self.main}")
         overall = self.statistics.filter(pl.col("subset") == subsets["subset"].first()) if len(subsets) else subsets
         return bars(overall.drop_nulls("value"), x="metric", y="value", title=self.method)
+
+    def _pictured(self) -> bool:
+        """Whether pictures say more than bars, which would set counts beside shares of the one subset."""
+        return bool(self.pictures) and (self.statistics["metric"] == self.main).sum() <= 1
 
     def cite(self) -> str:
         """Return the source to cite."""

@@ -43,7 +43,8 @@ def measure(place: Place, method: Method, versions: Mapping[str, int]) -> StepRe
             rows = found.table.with_columns(pl.lit(method.name).alias("method"))
             publish_group(dataset, place, "diversity", method.name, made, rows, parents)
         if found.pairs is not None:
-            publish_group(dataset, place, "pairs", method.name, made, found.pairs, parents)
+            rows = found.pairs.with_columns(pl.format("{} {}", pl.lit(method.name), "method").alias("method"))
+            publish_group(dataset, place, "pairs", method.name, made, rows, parents)
         keep_summary(dataset, made, summary)
     return StepResult(summary, current(dataset))
 

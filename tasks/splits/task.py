@@ -44,7 +44,7 @@ def build(place: Place, method: Method, difficulty: str, versions: Mapping[str, 
     summary = kept_summary(dataset, made)
     standing = all(held(dataset, table, made, method.name) for table in ("splits", "certificate"))
     if summary is None or not standing:
-        parents = [f"{t}@{versions[t]}" for t in ("examples", "difficulty", "responses") if t in versions]
+        parents = [f"{t}@{versions[t]}" for t in ("examples", "difficulty", "responses", "pairs") if t in versions]
         summary = _build(dataset, place, method, difficulty, versions, frozen, (base, made), parents)
         keep_summary(dataset, made, summary)
     return StepResult(summary, current(dataset))
@@ -57,7 +57,8 @@ def named(
 
     Of the difficulties only the one that the split is matched on counts.
     """
-    inputs = [dataset.content_hash(f"{t}@{versions[t]}") for t in ("examples", "responses") if t in versions]
+    read = ("examples", "responses", "pairs")
+    inputs = [dataset.content_hash(f"{t}@{versions[t]}") for t in read if t in versions]
     if difficulty and "difficulty" in versions:
         parts = dataset.parts(f"difficulty@{versions['difficulty']}")
         inputs += [difficulty, *sorted(part.content_hash for part in parts if part.group == difficulty)]
@@ -102,6 +103,9 @@ def _build(
     if difficulty:
         scan = dataset.scan("difficulty", versions["difficulty"])
         known = tables["difficulty"] = scan.filter(pl.col("method") == difficulty).collect()
+    if "pairs" in versions:
+        scan = dataset.scan("pairs", versions["pairs"]).select("left_id", "right_id", "kind")
+        tables["pairs"] = scan.filter(pl.col("kind") == "near_duplicate").collect()
     if frozen is not None:
         # the engine knows its strategies by the method's name
         tables["frozen"] = frozen.with_columns(pl.lit(method.plugin.name).alias("strategy"))
@@ -139,7 +143,7 @@ def _build(
 def settle(place: Place, names: Sequence[str], versions: Mapping[str, int]) -> dict[str, int]:
     """Drop splits that the recipe no longer asks for."""
     dataset = place.open()
-    parents = [f"{t}@{versions[t]}" for t in ("examples", "difficulty", "responses") if t in versions]
+    parents = [f"{t}@{versions[t]}" for t in ("examples", "difficulty", "responses", "pairs") if t in versions]
     for table in ("splits", "certificate"):
         keep_only(dataset, place, table, names, parents)
     return current(dataset)

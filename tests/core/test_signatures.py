@@ -33,7 +33,8 @@ def reader(examples: pl.DataFrame, asked: list[str] | None = None) -> Texts:
 
 
 def found(compared: Compared) -> dict[tuple[str, str], tuple[float, str]]:
-    return {(a, b): (s, m) for a, b, _, s, m, _ in compared.pairs.rows()}
+    columns = ("left_id", "right_id", "similarity", "method")
+    return {(a, b): (s, m) for a, b, s, m in compared.pairs.select(columns).rows()}
 
 
 def sentences(rows: int, seed: int = 0) -> list[str | None]:

@@ -22,7 +22,7 @@ KEYS = {
     "difficulty": "example_id method",
     "item_parameters": "example_id method",
     "diversity": "example_id method",
-    "pairs": "left_id right_id kind",
+    "pairs": "left_id right_id kind method",
     "statistics": "subset reference metric parameters_hash",
     "splits": "strategy seed fold example_id",
     "certificate": "strategy seed fold check",
