@@ -598,3 +598,13 @@ def test_an_explanation_tells_who_is_as_hard_and_takes_a_number_for_an_id() -> N
     assert "harder than 3 of 4 examples, bin" in found.explain("4")
     with pytest.raises(UsageError, match="there is no example '7'"):
         found.explain(7)
+
+
+def test_an_item_that_fewer_get_right_than_guess_is_flagged_by_its_location() -> None:
+    rng = np.random.default_rng(0)
+    chance = 0.5 + 0.5 / (1 + np.exp(np.linspace(-1, 1, 12) - rng.normal(size=(400, 1))))
+    right = (rng.random((400, 12)) < chance).astype(float)
+    right[:, 3] = rng.random(400) < 0.1
+    tables = {"responses": from_matrix(right)}
+    flag = _run("irt", tables, model="2pl", guessing=0.5, priors="none", splits=0).table["flag"][3]
+    assert flag == "fewer are right than guess: location at its bound"

@@ -10,6 +10,7 @@ import polars as pl
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.difficulty.item_response.calibration import Calibration
 from gradatim.tasks.difficulty.item_response.fit import IRTFit
+from gradatim.tasks.difficulty.item_response.marginal import BOUND
 from gradatim.tasks.difficulty.item_response.orientation import score_correlations
 from gradatim.tasks.difficulty.result import conform
 
@@ -28,7 +29,9 @@ def flags(made: Calibration) -> np.ndarray:
     flag = np.full(cells.items, None, dtype=object)
     flag[fit.se_b > WIDE] = f"hardly any discrimination: the location has an error of more than {WIDE:.0f} logits"
     flag[backwards | (fit.a < 0)] = BACKWARDS
-    flag[fit.at_bound] = "separates respondents perfectly: discrimination at its bound"
+    steep = np.abs(fit.a) >= 0.99 * BOUND
+    flag[fit.at_bound & steep] = "separates respondents perfectly: discrimination at its bound"
+    flag[fit.at_bound & ~steep] = "fewer are right than guess: location at its bound"
     flag[fit.asymptote_at_bound] = "an asymptote ran to the end of its range"
     flag[fit.extreme > 0] = "all right: placed as if half a response were wrong"
     flag[fit.extreme < 0] = "none right: placed as if half a response were right"
