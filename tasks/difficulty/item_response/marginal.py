@@ -104,10 +104,16 @@ def group_patterns(matrix: np.ndarray) -> Patterns:
     kind = np.float64 if matrix.size <= 20_000_000 else np.float32
     rows = np.ascontiguousarray(matrix, dtype=kind)
     seen = np.isfinite(rows)
-    rows = np.where(seen, rows, kind(-1.0)) + kind(0.0)
-    first, index, weight = unique_rows(rows)
+    complete, right = bool(seen.all()), rows == 1.0
+    if (right | (rows == 0.0) | ~seen).all():  # 0 and 1 alone: a bit a cell tells rows apart
+        bits = np.packbits(right, axis=1)
+        keys = bits if complete else np.concatenate([bits, np.packbits(seen, axis=1)], axis=1)
+    else:
+        keys = np.where(seen, rows, kind(-1.0)) + kind(0.0)
+    first, index, weight = unique_rows(keys)
     masks_first, group, _ = unique_rows(np.packbits(seen[first], axis=1))
-    y = np.ascontiguousarray(np.maximum(rows[first], 0.0).T)
+    y = rows[first] if complete else np.where(seen[first], rows[first], kind(0.0))
+    y = np.ascontiguousarray(np.maximum(y, 0.0).T)
     return Patterns(y, seen[first][masks_first], group, weight.astype(np.float64), index)
 
 
