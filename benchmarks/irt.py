@@ -3,10 +3,10 @@
 A peer runs in an environment of its own, whose folder an environment variable or an argument names; one that is absent
 is skipped with a message::
 
-    python -m venv /tmp/mirt && /tmp/mirt/bin/pip install mirt==1.2.0 girth==0.8.0
-    python3.11 -m venv /tmp/pyirt && /tmp/pyirt/bin/pip install py-irt==0.7.1
-    python -m benchmarks.irt --mirt /tmp/mirt --girth /tmp/mirt --pyirt /tmp/pyirt
-    GRADATIM_PEER_MIRT=/tmp/mirt python -m benchmarks irt
+    python -m venv peers/mirt && peers/mirt/bin/pip install mirt==1.2.0 girth==0.8.0
+    python3.11 -m venv peers/pyirt && peers/pyirt/bin/pip install py-irt==0.7.1
+    python -m benchmarks.irt --mirt peers/mirt --girth peers/mirt --pyirt peers/pyirt
+    GRADATIM_PEER_MIRT=peers/mirt python -m benchmarks irt
 """
 
 from __future__ import annotations

@@ -13,10 +13,11 @@ from pydantic import Field, model_validator
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.tasks.core.format import number
+from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.difficulty.agreement import UNRELATED, agreement, doubts
-from gradatim.tasks.difficulty.result import Difficulty, Picture, build, method_name
+from gradatim.tasks.difficulty.result import Difficulty, build, method_name
 
 SOURCE = (
     "G. Blom (1958). Statistical estimates and transformed beta-variables; K. Pearson (1901). On lines and planes of "

@@ -13,12 +13,13 @@ from pydantic import Field, field_validator
 
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.summary import Cell
+from gradatim.tasks.core.frames import conform
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.difficulty.pass_rate import codes
 from gradatim.tasks.difficulty.ratings import Ratings, rate
 from gradatim.tasks.difficulty.reliability import separation
 from gradatim.tasks.difficulty.responses import checked, without
-from gradatim.tasks.difficulty.result import Difficulty, build, conform, method_name, unanswered
+from gradatim.tasks.difficulty.result import Difficulty, build, method_name, unanswered
 
 SOURCE = (
     "M. E. Glickman (2012). Example of the Glicko-2 system. M. E. Glickman (2001). Dynamic paired comparison models "

@@ -12,13 +12,14 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from gradatim.schemas.errors import UsageError
+from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.reduce import ordered_sum
 from gradatim.tasks.core.registry import register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.difficulty.dynamics.result import NEEDS, cost, finish
 from gradatim.tasks.difficulty.dynamics.table import TOLERANCE, Measure, reduce, standard_error
 from gradatim.tasks.difficulty.dynamics.window import DynamicsConfig, Window, window
-from gradatim.tasks.difficulty.result import Difficulty, Picture
+from gradatim.tasks.difficulty.result import Difficulty
 
 SOURCE = (
     "F. A. Hölzl, D. Rueckert, G. Kaissis (2025). Gradient-weight alignment as a train-time proxy for generalization "

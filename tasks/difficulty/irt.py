@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.summary import Cell
+from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.difficulty.item_response.calibration import (
     Calibration,
@@ -32,7 +33,7 @@ from gradatim.tasks.difficulty.item_response.tables import (
 )
 from gradatim.tasks.difficulty.reliability import spearman_brown
 from gradatim.tasks.difficulty.responses import Parts, Responses, find_parts, to_cells, without
-from gradatim.tasks.difficulty.result import Difficulty, Picture, build, method_name, unanswered
+from gradatim.tasks.difficulty.result import Difficulty, build, method_name, unanswered
 
 BOCK = (
     "R. D. Bock, M. Aitkin (1981). Marginal maximum likelihood estimation of item parameters: application of an EM "

@@ -15,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.embeddings import Vectors, features_at_hand, vectors_of
+from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.difficulty.prediction.knn_choice import (
@@ -28,7 +29,7 @@ from gradatim.tasks.difficulty.prediction.knn_choice import (
 from gradatim.tasks.difficulty.prediction.knn_pictures import draw_choice, draw_locality
 from gradatim.tasks.difficulty.prediction.labelled import Labels, families, folds_of, labels_of
 from gradatim.tasks.difficulty.prediction.predicted import left_out, with_own
-from gradatim.tasks.difficulty.result import Difficulty, Picture, build, method_name
+from gradatim.tasks.difficulty.result import Difficulty, build, method_name
 
 SOURCE = (
     "Y. Li (2025). Rethinking predictive modeling for LLM routing: when simple kNN beats complex learned routers "

@@ -13,11 +13,12 @@ from pydantic import Field, model_validator
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.summary import Cell
+from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.reduce import group_sums
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.difficulty.dynamics.window import Names, check_numbers, check_whole, first_reason
-from gradatim.tasks.difficulty.result import Difficulty, Picture, build, method_name
+from gradatim.tasks.difficulty.result import Difficulty, build, method_name
 
 SOURCE = (
     "X. Jiang, J. Huang, S. Jin, S. Lu (2023). Domain generalization via balancing training difficulty and model "

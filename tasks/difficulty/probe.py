@@ -15,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.summary import Cell
 from gradatim.tasks.core.embeddings import features_at_hand, vectors_of
+from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.difficulty.prediction.labelled import (
@@ -30,7 +31,7 @@ from gradatim.tasks.difficulty.prediction.predicted import left_out, with_own
 from gradatim.tasks.difficulty.prediction.probe_baselines import baselines
 from gradatim.tasks.difficulty.prediction.probe_choice import Tried, choose, cross_fitted, cut, places
 from gradatim.tasks.difficulty.prediction.probe_fit import Linear, auc, platt
-from gradatim.tasks.difficulty.result import Difficulty, Picture, build, method_name
+from gradatim.tasks.difficulty.result import Difficulty, build, method_name
 
 SOURCE = (
     "W. Lugoloobi, C. Russell (2025). LLMs encode how difficult problems are; J. C. Platt (1999). Probabilistic "

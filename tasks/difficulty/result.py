@@ -13,8 +13,8 @@ import polars as pl
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.summary import Cell, Fact, Summary, SummaryTable
 from gradatim.tasks.core.format import count, number
-from gradatim.tasks.core.frames import conform as conform
-from gradatim.tasks.core.picture import Picture as Picture
+from gradatim.tasks.core.frames import conform
+from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.ranks import distinct, percentile_and_bin, rounded
 from gradatim.tasks.difficulty.reliability import choose_bins, supported_bins
 

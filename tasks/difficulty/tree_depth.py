@@ -6,40 +6,32 @@ from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
-from pydantic import Field
 
-from gradatim.tasks.core.registry import Config, Cost, register
+from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.core.trees import node_levels
 from gradatim.tasks.difficulty.result import Difficulty, build, method_name
-from gradatim.tasks.difficulty.structure.structures import read_structures
+from gradatim.tasks.difficulty.structure.structures import TreeConfig, read_structures
 
 SOURCE = "a count of the tree itself"
-
-
-class TreeDepthConfig(Config):
-    """Settings of `tree_depth`."""
-
-    of: str = Field("structure", min_length=1, description="column of trees")
-    bins: int | None = Field(None, ge=1, le=1000, description="10, or fewer where there are fewer different values")
 
 
 @register(
     "difficulty",
     "tree_depth",
-    config=TreeDepthConfig,
+    config=TreeConfig,
     needs=("examples.{of}",),
     cost=lambda rows, width: Cost(seconds=0.2 + 3e-6 * rows, bytes=1e8 + 1.5e3 * rows),
     source=SOURCE,
     row_wise=True,
 )
-def run(tables: Mapping[str, pl.DataFrame], config: TreeDepthConfig, seed: int = 0) -> Difficulty:
+def run(tables: Mapping[str, pl.DataFrame], config: TreeConfig, seed: int = 0) -> Difficulty:
     """Levels of an example's tree below its root.
 
     Parameters
     ----------
     tables : mapping
         ``examples`` with example_id and the column of trees `config.of`.
-    config : TreeDepthConfig
+    config : TreeConfig
     seed : int
         Without effect.
 
@@ -59,7 +51,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: TreeDepthConfig, seed: int =
     forest = read.trees.forest
     depth = np.maximum.reduceat(node_levels(forest)[0], forest.offsets[:-1])[read.trees.tree].astype(np.float64)
     return build(
-        method=method_name("tree_depth", config.model_dump(exclude={"bins"}), TreeDepthConfig().model_dump()),
+        method=method_name("tree_depth", config.model_dump(exclude={"bins"}), TreeConfig().model_dump()),
         title=f"depth of {config.of}",
         ids=read.ids,  # type: ignore[arg-type]
         value=depth,

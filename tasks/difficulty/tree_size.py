@@ -6,39 +6,31 @@ from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
-from pydantic import Field
 
-from gradatim.tasks.core.registry import Config, Cost, register
+from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.difficulty.result import Difficulty, build, method_name
-from gradatim.tasks.difficulty.structure.structures import read_structures
+from gradatim.tasks.difficulty.structure.structures import TreeConfig, read_structures
 
 SOURCE = "a count of the tree itself"
-
-
-class TreeSizeConfig(Config):
-    """Settings of `tree_size`."""
-
-    of: str = Field("structure", min_length=1, description="column of trees")
-    bins: int | None = Field(None, ge=1, le=1000, description="10, or fewer where there are fewer different values")
 
 
 @register(
     "difficulty",
     "tree_size",
-    config=TreeSizeConfig,
+    config=TreeConfig,
     needs=("examples.{of}",),
     cost=lambda rows, width: Cost(seconds=0.2 + 3e-6 * rows, bytes=1e8 + 1.5e3 * rows),
     source=SOURCE,
     row_wise=True,
 )
-def run(tables: Mapping[str, pl.DataFrame], config: TreeSizeConfig, seed: int = 0) -> Difficulty:
+def run(tables: Mapping[str, pl.DataFrame], config: TreeConfig, seed: int = 0) -> Difficulty:
     """Nodes of an example's tree: rules applied, where it is a derivation.
 
     Parameters
     ----------
     tables : mapping
         ``examples`` with example_id and the column of trees `config.of`.
-    config : TreeSizeConfig
+    config : TreeConfig
     seed : int
         Without effect.
 
@@ -57,7 +49,7 @@ def run(tables: Mapping[str, pl.DataFrame], config: TreeSizeConfig, seed: int = 
     read = read_structures(tables, config.of, f"difficulty tree_size: of: {config.of}")
     size = read.trees.forest.size[read.trees.tree]
     return build(
-        method=method_name("tree_size", config.model_dump(exclude={"bins"}), TreeSizeConfig().model_dump()),
+        method=method_name("tree_size", config.model_dump(exclude={"bins"}), TreeConfig().model_dump()),
         title=f"size of {config.of}",
         ids=read.ids,  # type: ignore[arg-type]
         value=size.astype(np.float64),

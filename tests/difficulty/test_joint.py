@@ -20,6 +20,7 @@ from gradatim.tasks.difficulty.item_response.joint import JointFit, fit_joint
 from gradatim.tasks.difficulty.item_response.joint_halves import locations_given
 from gradatim.tasks.difficulty.item_response.joint_step import D_SD, LOG_A_SD
 from gradatim.tasks.difficulty.item_response.orientation import score_correlations
+from gradatim.tasks.difficulty.item_response.specify import MODELS
 from gradatim.tasks.difficulty.responses import Responses, to_cells
 
 _spec = importlib.util.spec_from_file_location("published", Path(__file__).with_name("published.py"))
@@ -340,7 +341,7 @@ def test_correlations_with_ability_are_those_of_numpy(share: float) -> None:
 
 def test_locations_at_the_abilities_of_the_fit_are_those_of_the_fit() -> None:
     answers = _sparse(60, 400, 0.8, 14)
-    for model in joint.MODELS[:2]:
+    for model in MODELS[:2]:
         fit = fit_joint(answers, model)
         assert locations_given(Cells.of(answers), fit.abilities, fit) == pytest.approx(fit.b, abs=0.03)
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import gradatim as gd
-from gradatim.tasks.difficulty.item_response.joint import MODELS, Model, fit_joint
+from gradatim.tasks.difficulty.item_response.joint import Model, fit_joint
+from gradatim.tasks.difficulty.item_response.specify import MODELS
 from gradatim.tasks.difficulty.responses import from_matrix
 
 

@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 from gradatim.tasks.core.charts import to_svg
+from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.difficulty.item_response.pictures import irt_pictures, link_picture, linked_pictures, shares, spread
 from gradatim.tasks.difficulty.reliability import growth, spearman_brown
-from gradatim.tasks.difficulty.result import Picture
 
 
 def items(count: int, seed: int = 0) -> pl.DataFrame:

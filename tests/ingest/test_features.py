@@ -174,16 +174,20 @@ def test_numpy_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 class _Bomb:
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Path.touch, (Path("/tmp/gradatim-was-here"),))
+        return (Path.touch, (self.trace,))
 
 
 def test_nothing_pickled_is_ever_loaded(tmp_path: Path) -> None:
-    harmful = np.array([_Bomb()], dtype=object)
+    bomb = _Bomb(tmp_path / "was-here")
+    harmful = np.array([bomb], dtype=object)
     np.save(tmp_path / "a.npy", harmful, allow_pickle=True)
     np.savez(tmp_path / "a.npz", embedding=harmful, ids=np.array(["a"]))
     np.savez(tmp_path / "b.npz", embedding=MATRIX[:1], ids=harmful)
-    (tmp_path / "p.npy").write_bytes(pickle.dumps(_Bomb()))
+    (tmp_path / "p.npy").write_bytes(pickle.dumps(bomb))
     (tmp_path / "ids.txt").write_text("a\n")
     for source in ("a.npy", "a.npz", "b.npz", "p.npy"):
         with pytest.raises(GradatimError):
@@ -192,7 +196,9 @@ def test_nothing_pickled_is_ever_loaded(tmp_path: Path) -> None:
     np.save(tmp_path / "m.npy", MATRIX[:1])
     with pytest.raises(DataRefused):
         _read(tmp_path, "m.npy", ids="ids.npy")
-    assert not Path("/tmp/gradatim-was-here").exists()
+    assert not bomb.trace.exists()
+    pickle.loads((tmp_path / "p.npy").read_bytes())
+    assert bomb.trace.exists(), "the file would have done harm"
 
 
 def test_an_archive_that_claims_more_than_it_holds_is_refused(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from pydantic import Field
 
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.core.charts_data_map import draw_map, map_cells
+from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.difficulty.dynamics.result import parameters
 from gradatim.tasks.difficulty.dynamics.table import RIGHT, Cells
 from gradatim.tasks.difficulty.dynamics.window import DynamicsConfig, Window, check_numbers
-from gradatim.tasks.difficulty.result import Picture
 
 CAPTION = (
     "Data map: easy examples lie at the top left, hard ones at the bottom left, ambiguous ones to the right. Size: "

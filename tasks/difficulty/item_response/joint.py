@@ -15,10 +15,10 @@ from gradatim.tasks.difficulty.item_response.curves import Curves, total_informa
 from gradatim.tasks.difficulty.item_response.joint_end import finished, mean_squares, place_extremes
 from gradatim.tasks.difficulty.item_response.joint_step import BOUND, HIGH, LOW, Kind
 from gradatim.tasks.difficulty.item_response.joint_sweep import Sweep, climb, processors, start_at_rates, start_near
+from gradatim.tasks.difficulty.item_response.specify import check_model
 from gradatim.tasks.difficulty.responses import find_parts
 
 Model = Literal["1pl", "2pl", "3pl", "4pl"]
-MODELS: tuple[Model, ...] = ("1pl", "2pl", "3pl", "4pl")
 SINGLE = 20_000_000
 """Cells above which arithmetic is in single precision (sums are not)."""
 FLAT = 0.05
@@ -343,18 +343,7 @@ def _check(
     priors: str,
     choices: float | np.ndarray,
 ) -> None:
-    if model not in MODELS:
-        raise UsageError(f"there is no model {model!r}", where="fit_joint: model", expected=", ".join(MODELS))
-    if priors not in ("auto", "none", "weak"):
-        raise UsageError(f"there are no priors {priors!r}", where="fit_joint: priors", expected="auto, none or weak")
-    if isinstance(slope, str) and slope not in ("free", "common", "fixed"):
-        raise UsageError(
-            f"there is no slope {slope!r}", where="fit_joint: slope", expected="free, common, fixed or a number"
-        )
-    if not isinstance(slope, str) and not (np.isfinite(slope) and slope != 0):
-        raise UsageError(f"found a slope of {slope}", where="fit_joint: slope", expected="a finite number other than 0")
-    if model == "2pl" and slope != "free":
-        raise UsageError("a 2PL has one free slope an item", where="fit_joint: slope", remedy="use model 1pl")
+    check_model(model, slope, priors, "fit_joint")
     for name, given, low, high in (("guessing", guessing, 0.0, 0.98), ("choices", choices, 1.001, np.inf)):
         value = np.asarray(0.5 if given is None else given, dtype=np.float64)
         if value.shape not in ((), (cells.items,)) or not ((value >= low) & (value <= high) | (given is None)).all():

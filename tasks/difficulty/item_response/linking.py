@@ -12,6 +12,7 @@ import polars as pl
 
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.summary import Cell
+from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.difficulty.item_response.curves import Curves
 from gradatim.tasks.difficulty.item_response.linking_curves import Abilities, left_out, minimise
 from gradatim.tasks.difficulty.item_response.linking_items import (
@@ -22,7 +23,7 @@ from gradatim.tasks.difficulty.item_response.linking_items import (
     robust_z,
 )
 from gradatim.tasks.difficulty.item_response.pictures import link_picture, linked_pictures
-from gradatim.tasks.difficulty.result import Difficulty, Picture
+from gradatim.tasks.difficulty.result import Difficulty
 
 Method = Literal["mean_sigma", "mean_mean", "stocking_lord", "haebara"]
 Line = tuple[float, float, float | None, tuple[float | None, float | None]]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.difficulty.item_response.curves import Curves, information_of, probability, total_information
 from gradatim.tasks.difficulty.reliability import MAX_BINS, least_reliability
-from gradatim.tasks.difficulty.result import Picture
 
 GROUPS, CELLS, NODES, SAMPLE = 8, 40, 81, 20_000
 """Ability groups of observed shares; cells of a Wright map; points of a curve; most items behind test information."""

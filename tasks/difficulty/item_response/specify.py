@@ -159,7 +159,9 @@ def check(
     choices: float | np.ndarray,
 ) -> None:
     """Refuse settings that contradict each other, and data that no model describes; raises as `fit_irt`."""
-    _check_settings(model, slope, guessing, priors)
+    check_model(model, slope, priors, "fit_irt")
+    if model == "1pl" and priors == "weak" and (guessing is None or not np.any(np.asarray(guessing))):
+        raise UsageError("the 1PL has no priors", where="fit_irt: priors", remedy="use model 2pl, or leave priors out")
     if matrix.ndim != 2:
         raise UsageError(f"found an array of shape {matrix.shape}", where="fit_irt", expected="(respondents, items)")
     n, items = matrix.shape
@@ -219,18 +221,17 @@ def scores_for(matrix: np.ndarray, items: int, where: str) -> np.ndarray:
     return scores
 
 
-def _check_settings(model: str, slope: str | float, guessing: float | np.ndarray | None, priors: str) -> None:
+def check_model(model: str, slope: str | float, priors: str, where: str) -> None:
+    """Refuse a model, slope or priors that there are not, or that do not go together; `where` names the function."""
     if model not in MODELS:
-        raise UsageError(f"there is no model {model!r}", where="fit_irt: model", expected="1pl, 2pl, 3pl or 4pl")
+        raise UsageError(f"there is no model {model!r}", where=f"{where}: model", expected=", ".join(MODELS))
     if priors not in ("auto", "none", "weak"):
-        raise UsageError(f"there are no priors {priors!r}", where="fit_irt: priors", expected="auto, none or weak")
+        raise UsageError(f"there are no priors {priors!r}", where=f"{where}: priors", expected="auto, none or weak")
     if isinstance(slope, str) and slope not in ("free", "common", "fixed"):
         raise UsageError(
-            f"there is no slope {slope!r}", where="fit_irt: slope", expected="free, common, fixed or a number"
+            f"there is no slope {slope!r}", where=f"{where}: slope", expected="free, common, fixed or a number"
         )
     if not isinstance(slope, str) and not (np.isfinite(slope) and slope != 0):
-        raise UsageError(f"found a slope of {slope}", where="fit_irt: slope", expected="a finite number other than 0")
+        raise UsageError(f"found a slope of {slope}", where=f"{where}: slope", expected="a finite number other than 0")
     if model == "2pl" and slope != "free":
-        raise UsageError("a 2PL has one free slope an item", where="fit_irt: slope", remedy="use model 1pl")
-    if model == "1pl" and priors == "weak" and (guessing is None or not np.any(np.asarray(guessing))):
-        raise UsageError("the 1PL has no priors", where="fit_irt: priors", remedy="use model 2pl, or leave priors out")
+        raise UsageError("a 2PL has one free slope an item", where=f"{where}: slope", remedy="use model 1pl")

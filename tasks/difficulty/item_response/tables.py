@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 
 from gradatim.schemas.summary import Cell
+from gradatim.tasks.core.frames import conform
 from gradatim.tasks.difficulty.item_response.calibration import Calibration
 from gradatim.tasks.difficulty.item_response.fit import IRTFit
 from gradatim.tasks.difficulty.item_response.marginal import BOUND
 from gradatim.tasks.difficulty.item_response.orientation import score_correlations
-from gradatim.tasks.difficulty.result import conform
 
 FEW, FEW_ASYMPTOTIC = 50, 200
 """Respondents below which discriminations, and asymptotes, say little (simulated in docs/difficulty/irt.md)."""

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from pydantic import Field
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.tasks.core.distinct_trees import DistinctTrees, distinct
+from gradatim.tasks.core.registry import Config
 from gradatim.tasks.core.trees import parse
 from gradatim.tasks.difficulty.rows import example_column
+
+
+class TreeConfig(Config):
+    """Settings of what is counted on a tree."""
+
+    of: str = Field("structure", min_length=1, description="column of trees")
+    bins: int | None = Field(None, ge=1, le=1000, description="10, or fewer where there are fewer different values")
 
 
 @dataclass(frozen=True)
