@@ -64,7 +64,7 @@ def read_factors(examples: pl.DataFrame, columns: Sequence[str]) -> Factors:
                 expected=", ".join(examples.columns),
                 remedy="name the factors' columns: factors: [shape, colour]",
             )
-        series.update(_wide(examples, column))
+        series.update(named_factors(examples, column))
     series = {name: values for name, values in series.items() if values.null_count() < len(values)}
     if not series:
         raise DataRefused(
@@ -179,7 +179,7 @@ def fewest_differences(train: Codes, other: Codes) -> Codes:
     return joined["h"].to_numpy().astype(np.int64)
 
 
-def _wide(examples: pl.DataFrame, column: str) -> dict[str, pl.Series]:
+def named_factors(examples: pl.DataFrame, column: str) -> dict[str, pl.Series]:
     """Return a column as factors: a map or struct gives one of each of its names."""
     values = examples[column]
     if isinstance(values.dtype, pl.Struct):

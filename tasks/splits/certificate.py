@@ -14,7 +14,7 @@ from gradatim.tasks.core.format import number
 from gradatim.tasks.splits.config import SplitConfig
 from gradatim.tasks.splits.constraints import Check, constraint, groups_across, zero
 from gradatim.tasks.splits.controls import cells, matched_control, one_method
-from gradatim.tasks.splits.inputs import require_column
+from gradatim.tasks.splits.inputs import columns_of, require_column, with_factors
 from gradatim.tasks.splits.measures import Measured, measure
 from gradatim.tasks.splits.result import Split
 from gradatim.tasks.splits.shift import SOURCE as SHIFT_SOURCE
@@ -217,10 +217,11 @@ def _promises(split: Split, block: pl.DataFrame, rows: pl.DataFrame, frame: pl.D
 def _shares(split: Split, block: pl.DataFrame) -> list[Check]:
     """Compare shares with those asked for; a bound only where each row was drawn by itself."""
     pool = block.filter(pl.col("split").is_in(["train", "validation", "test"]))
-    free = not split.frozen and split.method != "stratified" and pool["component"].null_count() == len(pool)
+    config = split.config
+    free = split.drawn and not split.frozen and pool["component"].null_count() == len(pool)
     checks = []
-    for name in ("validation", "test"):
-        asked, found = split.settings[name], int((pool["split"] == name).sum())
+    for name, asked in (("validation", config.validation), ("test", config.test_share)):
+        found = int((pool["split"] == name).sum())
         share = found / len(pool) if len(pool) else 0.0
         if free and len(pool) and asked:
             from scipy.stats import binomtest
@@ -265,10 +266,11 @@ def _known(
     """Put side by side what the checks read of each example."""
     if examples is None:
         raise UsageError("a certificate needs the examples that were split", remedy="s.certify(examples)")
-    named = [split.settings.get("column"), *split.together]
-    needed = ["example_id", *dict.fromkeys(name for name in named if name and name != "example_id")]
-    for name in needed:
-        require_column(examples, name)
+    named = [*columns_of(split.method, split.config), *split.together]
+    examples = with_factors(examples, named)
+    require_column(examples, "example_id")
+    known = [name.removesuffix("?") for name in named if name.removesuffix("?") in examples.columns]
+    needed = list(dict.fromkeys(["example_id", *known]))
     optional = ["input", "output", "domain"] + (["length_input"] if "length" in split.settings["match"] else [])
     frame = examples.select([*needed, *[c for c in optional if c in examples.columns and c not in needed]])
     if difficulty is not None:

@@ -20,6 +20,18 @@ class SplitConfig(Config):
     keep_together: tuple[str, ...] | None = Field(
         None, description="columns whose equal values never cross a split; 'group' where there is one; [] for none"
     )
+    stratify: str | None = Field(
+        None, description="column whose values have the same share in train, validation and test; places can then move"
+    )
+    folds: int = Field(
+        1,
+        ge=1,
+        le=100,
+        description="cuts of the in-distribution rows, each with 1/folds of them for test, each row once",
+    )
+    balance: bool = Field(
+        False, description="equal training sizes in all folds of a strategy; rows beyond are excluded"
+    )
     seeds: int = Field(1, ge=1, le=1000, description="number of splits, with the seeds seed, seed + 1, ...")
     controls: bool = Field(True, description="also build NAME.random and, where there is a difficulty, NAME.matched")
     difficulty: str = Field("", description="method whose bins are matched; the first by name where there are several")
@@ -32,11 +44,11 @@ class SplitConfig(Config):
 
     @model_validator(mode="after")
     def _leaves_train(self) -> SplitConfig:
-        if self.validation + self.test >= 1:
-            raise ValueError(f"validation {self.validation} + test {self.test} leave nothing for train")
+        if self.validation + self.test_share >= 1:
+            raise ValueError(f"validation {self.validation} + test {self.test_share:g} leave nothing for train")
         return self
 
-    def columns(self) -> list[str]:
-        """Columns of examples that these settings name."""
-        named = [getattr(self, "column", None), *(self.keep_together or ())]
-        return list(dict.fromkeys(name for name in named if name))
+    @property
+    def test_share(self) -> float:
+        """Share of the in-distribution rows that are test: `test`, or 1 / `folds` where there are several."""
+        return self.test if self.folds == 1 else 1 / self.folds

@@ -8,7 +8,9 @@ adding rows moves nobody, and sizes are binomial around the shares asked for. Gr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -16,12 +18,28 @@ import polars as pl
 from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.hashing import uniform
 from gradatim.schemas.tables import SPLITS
+from gradatim.tasks.core.registry import Cost, Maturity, register
 from gradatim.tasks.splits import controls, frozen
 from gradatim.tasks.splits.config import SplitConfig
-from gradatim.tasks.splits.inputs import components, keep_together, phrase
+from gradatim.tasks.splits.cuts import (
+    EXCLUDED,
+    TEST,
+    TEST_OOD,
+    TRAIN,
+    VALIDATION,
+    VALIDATION_OOD,
+    Cut,
+    Pool,
+    cut_by_draw,
+    cut_by_strata,
+    rotated,
+    within_strata,
+)
+from gradatim.tasks.splits.inputs import components, keep_together, phrase, prepare
 from gradatim.tasks.splits.result import Split, arrange
 
-TRAIN, VALIDATION, VALIDATION_OOD, TEST, TEST_OOD, EXCLUDED = range(len(SPLITS))
+__all__ = ["IN", "NEITHER", "OUT", "RULES", "SPLITS", "VALIDATION", "Marks", "build", "rule"]
+
 IN, OUT, NEITHER = 0, 1, 2
 
 
@@ -35,56 +53,94 @@ class Marks:
         IN, OUT or NEITHER for each row, rows sorted by example_id.
     reason : polars.Series of String, (rows,)
         Why, e.g. ``n_steps 9 > 6``.
-    held_out : str or None
-        The held-out value or rule.
+    held_out : str, polars.Series of String (rows,), or None
+        The held-out value or rule, of the fold or of each row; None where nothing is held out.
     fold : int
+    axis : str or None
+        What is shifted in this fold, where folds differ in it.
+    warnings : tuple of str
     """
 
     side: np.ndarray
     reason: pl.Series
-    held_out: str | None = None
+    held_out: str | pl.Series | None = None
     fold: int = 0
+    axis: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The held-out rule in a few words, for errors."""
+        if isinstance(self.held_out, pl.Series):
+            values = self.held_out.drop_nulls().unique().sort()
+            return ", ".join(values.head(3)) + (f" and {len(values) - 3:,} more" if len(values) > 3 else "")
+        return str(self.held_out)
+
+
+Mark = Callable[[pl.DataFrame, Any, int, Mapping[str, pl.DataFrame]], Sequence[Marks]]
+"""Marks rows: (examples sorted by id, settings, seed, tables) -> one `Marks` a fold."""
+F = TypeVar("F", bound=Mark)
+
+RULES: dict[str, Mark] = {}
+"""The strategies that are nothing but a rule, by name: what `composed` puts together."""
+
+
+def rule(
+    name: str,
+    *,
+    config: type[SplitConfig],
+    needs: tuple[str, ...] = (),
+    axis: str | Callable[[Any], str],
+    cost: Callable[[int, int], Cost],
+    source: str,
+    maturity: Maturity = "stable",
+    revision: int = 1,
+) -> Callable[[F], F]:
+    """Register a strategy that is a rule: the decorated function marks rows, and the engine does the rest.
+
+    Parameters
+    ----------
+    name, config, needs, cost, source, maturity, revision
+        As `register` takes them; columns to keep together and to stratify by need not be listed.
+    axis : str or callable
+        What is shifted, or how the settings say it.
+    """
+
+    def decorate(mark: F) -> F:
+        shared = ("examples.{keep_together}", "examples.{stratify}")
+
+        @register(
+            "split", name, config=config, needs=(*needs, *shared), revision=revision, cost=cost, source=source,
+            maturity=maturity,
+        )  # fmt: skip
+        @wraps(mark)
+        def run(tables: Mapping[str, pl.DataFrame], settings: SplitConfig, seed: int) -> Split:
+            examples = prepare(tables, name, settings)
+            shifted = axis if isinstance(axis, str) else axis(settings)
+            return build(
+                examples, lambda one: mark(examples, settings, one, tables), settings, seed, tables,
+                method=name, axis=shifted, source=source,
+            )  # fmt: skip
+
+        RULES[name] = mark
+        return mark
+
+    return decorate
 
 
 @dataclass(frozen=True)
-class Pool:
-    """What a cut works on: the in-distribution rows of one fold and seed.
+class _Placed:
+    """One fold, cut: split codes and reasons of all rows."""
 
-    Attributes
-    ----------
-    rows : numpy.ndarray of bool, (rows of examples,)
-        Members of the pool.
-    code : numpy.ndarray of int64, (rows of examples,)
-        Component of each row, from 0.
-    draw : numpy.ndarray of float64, (components,)
-        The component's uniform number.
-    size : numpy.ndarray of int64, (components,)
-        Its rows in the pool.
-    """
-
-    rows: np.ndarray
-    code: np.ndarray
-    draw: np.ndarray
-    size: np.ndarray
-
-
-Cut = Callable[[Pool, SplitConfig], np.ndarray]
-"""Assigns TRAIN, VALIDATION or TEST (uint8) to each component of a pool."""
-
-
-def cut_by_draw(pool: Pool, config: SplitConfig) -> np.ndarray:
-    """Cut by thresholds on the uniform number; a component with more rows than the split asked for stays in train."""
-    rows = int(pool.rows.sum())
-    chosen = np.full(len(pool.draw), TRAIN, np.uint8)
-    for split, low, high in ((TEST, 0.0, config.test), (VALIDATION, config.test, config.test + config.validation)):
-        fits = pool.size <= max(1.0, (high - low) * rows)
-        chosen[(pool.draw >= low) & (pool.draw < high) & fits] = split
-    return chosen
+    marks: Marks
+    fold: int
+    split: np.ndarray
+    reason: pl.Series
 
 
 def build(
     examples: pl.DataFrame,
-    marks: Sequence[Marks],
+    mark: Callable[[int], Sequence[Marks]],
     config: SplitConfig,
     seed: int,
     tables: Mapping[str, pl.DataFrame],
@@ -93,8 +149,9 @@ def build(
     axis: str,
     source: str,
     together: tuple[str, ...] | None = None,
-    cut: Cut = cut_by_draw,
-    warnings: tuple[str, ...] = (),
+    tied: pl.Series | None = None,
+    cut: Cut | None = None,
+    strata: pl.Series | None = None,
 ) -> Split:
     """Cut, keep what was released, add controls, check that nothing is empty.
 
@@ -102,8 +159,8 @@ def build(
     ----------
     examples : polars.DataFrame
         From `inputs.prepare`: sorted by example_id, ids unique.
-    marks : sequence of Marks
-        One a fold.
+    mark : callable
+        Gives the marks of a seed, one a fold.
     config : SplitConfig
     seed : int
     tables : mapping
@@ -112,9 +169,12 @@ def build(
     method, axis, source : str
     together : tuple of str, optional
         Columns to keep together in place of the setting.
-    cut : callable
-        How the pool is divided.
-    warnings : tuple of str
+    tied : polars.Series of String, (rows,), optional
+        Components to use in place of those of `together` and ``pairs``; null for a row that stands alone.
+    cut : callable, optional
+        How the pool is divided: by the draw, or within `strata`, by default.
+    strata : polars.Series, (rows,), optional
+        In place of the column `stratify`.
 
     Returns
     -------
@@ -130,7 +190,7 @@ def build(
     About 1.5 s per million rows and fold with both controls; memory some 300 bytes a row.
     """
     columns = together if together is not None else keep_together(examples, config)
-    component = components(examples, columns, tables.get("pairs"))
+    component = components(examples, columns, tables.get("pairs")) if tied is None else tied
     ids = examples["example_id"]
     alone = component.null_count() == len(component)
     # the mark keeps a group called like the id of a row that stands alone apart from it
@@ -140,30 +200,47 @@ def build(
     cells = (
         controls.cells(examples, tables["difficulty"], config) if config.controls and "difficulty" in tables else None
     )
+    stratum, count = _strata(examples, config, strata)
+    chosen_cut = cut or (cut_by_draw if stratum is None else cut_by_strata(stratum, count))
     released = frozen.released(tables.get("frozen"))
     blocks: list[pl.DataFrame] = []
     outcomes: list[frozen.Outcome] = []
+    warnings: list[str] = []
     for one_seed in range(seed, seed + config.seeds):
         draw = uniform(names, one_seed, f"split {method}")
-        for mark in marks:
-            pool, side, reason = _pool(mark, code, draw, component)
-            chosen = cut(pool, config)
-            split = np.where(pool.rows, chosen[code], np.uint8(EXCLUDED)).astype(np.uint8)
-            reason = _oversize(pool, config, chosen, split, reason, code)
-            split[side == OUT] = TEST_OOD
-            if config.validation_ood:
-                draw_ood = uniform(names, one_seed, f"split {method} validation_ood")
-                split[(side == OUT) & (draw_ood[code] < config.validation_ood)] = VALIDATION_OOD
-            if released is not None:
-                now = frozen.Now(ids, split, component, reason)
-                split, reason, outcome = frozen.keep(now, released, one_seed, mark.fold)
-                outcomes.append(outcome)
-            _refuse_empty(split, pool, config, method, mark, int(((mark.side == IN) & ~pool.rows).sum()))
-            block = arrange(method, one_seed, mark.fold, ids, split, axis, mark.held_out, component, reason)
+        draw_ood = uniform(names, one_seed, f"split {method} validation_ood") if config.validation_ood else None
+        placed: list[_Placed] = []
+        for marks in mark(one_seed):
+            warnings += marks.warnings
+            pool, side, told = _pool(marks, code, draw, component)
+            if stratum is not None and config.folds > 1:
+                pool = within_strata(pool, stratum, count)
+            for turn in range(config.folds):
+                fold = marks.fold * config.folds + turn
+                turned = rotated(pool, turn, config.folds)
+                chosen = chosen_cut(turned, config)
+                split = np.where(pool.rows, chosen[code], np.uint8(EXCLUDED)).astype(np.uint8)
+                reason = _oversize(turned, config, chosen, split, told, code)
+                split[side == OUT] = TEST_OOD
+                if draw_ood is not None:
+                    split[(side == OUT) & (draw_ood[code] < config.validation_ood)] = VALIDATION_OOD
+                if released is not None:
+                    now = frozen.Now(ids, split, component, reason)
+                    split, reason, outcome = frozen.keep(now, released, one_seed, fold)
+                    outcomes.append(outcome)
+                _refuse_empty(split, turned, config, method, marks, int(((marks.side == IN) & ~pool.rows).sum()))
+                placed.append(_Placed(marks, fold, split, reason))
+        if config.balance:
+            placed = _balanced(placed, code, uniform(names, one_seed, f"split {method} balance"))
+        for one in placed:
+            shifted = one.marks.axis or axis
+            block = arrange(
+                method, one_seed, one.fold, ids, one.split, shifted, one.marks.held_out, component, one.reason
+            )
             blocks.append(block)
             if config.controls:
                 blocks.append(controls.random_control(block, names, code, one_seed))
-                if cells is not None and mark.held_out is not None:
+                if cells is not None and one.marks.held_out is not None:
                     blocks.append(controls.matched_control(block, cells, one_seed))
     blocks.sort(key=lambda block: (block["strategy"][0], block["seed"][0], block["fold"][0]) if len(block) else ("",))
     return Split(
@@ -175,25 +252,52 @@ def build(
         together=columns,
         source=source,
         frozen=tuple(outcomes),
-        warnings=warnings + _notes(tables, config),
+        warnings=tuple(dict.fromkeys(warnings)) + _notes(tables, config),
+        drawn=cut is None and stratum is None and not config.balance,
     )
 
 
-def _pool(mark: Marks, code: np.ndarray, draw: np.ndarray, component: pl.Series) -> tuple[Pool, np.ndarray, pl.Series]:
+def _strata(examples: pl.DataFrame, config: SplitConfig, strata: pl.Series | None) -> tuple[np.ndarray | None, int]:
+    """Number the strata; None where the cut is not stratified."""
+    if strata is None and config.stratify is not None:
+        strata = examples[config.stratify].cast(pl.String).fill_null("null")
+    if strata is None:
+        return None, 0
+    return strata.rank("dense").cast(pl.Int64).to_numpy() - 1, strata.n_unique()
+
+
+def _balanced(placed: list[_Placed], code: np.ndarray, draw: np.ndarray) -> list[_Placed]:
+    """Exclude training rows, whole components in the order of a draw, until each fold has as many as the smallest."""
+    least = min(int((one.split == TRAIN).sum()) for one in placed)
+    result = []
+    for one in placed:
+        train = one.split == TRAIN
+        size = np.bincount(code[train], minlength=len(draw))
+        order = np.argsort(draw, kind="stable")
+        dropped = np.zeros(len(draw), np.bool_)
+        dropped[order] = np.cumsum(size[order]) > least
+        out = train & dropped[code]
+        note = (one.reason, f"; beyond the {least:,} training rows that the smallest fold has")
+        reason = phrase(*note, when=pl.Series(out), otherwise=one.reason)
+        result.append(replace(one, split=np.where(out, np.uint8(EXCLUDED), one.split), reason=reason))
+    return result
+
+
+def _pool(marks: Marks, code: np.ndarray, draw: np.ndarray, component: pl.Series) -> tuple[Pool, np.ndarray, pl.Series]:
     """Take the in-distribution rows, less those whose group also has out-of-distribution rows.
 
     Those are excluded rather than moved to test_ood: test_ood then holds nothing but rows that break the rule, and
     train nothing that shares a group with them.
     """
     count = len(draw)
-    out = np.bincount(code[mark.side == OUT], minlength=count)
-    straddles = (mark.side == IN) & (out[code] > 0)
-    rows = (mark.side == IN) & ~straddles
-    reason = mark.reason
+    out = np.bincount(code[marks.side == OUT], minlength=count)
+    straddles = (marks.side == IN) & (out[code] > 0)
+    rows = (marks.side == IN) & ~straddles
+    reason = marks.reason
     if straddles.any():
         note = (reason, "; its group ", component, " also has out-of-distribution rows")
         reason = phrase(*note, when=pl.Series(straddles), otherwise=reason)
-    side = np.where(straddles, NEITHER, mark.side)
+    side = np.where(straddles, NEITHER, marks.side)
     return Pool(rows, code, draw, np.bincount(code[rows], minlength=count)), side, reason
 
 
@@ -201,7 +305,7 @@ def _oversize(
     pool: Pool, config: SplitConfig, chosen: np.ndarray, split: np.ndarray, reason: pl.Series, code: np.ndarray
 ) -> pl.Series:
     """Say of each row of a component that its draw meant for test or validation why it is in train."""
-    kept = (chosen == TRAIN) & (pool.draw < config.test + config.validation) & (pool.size > 1)
+    kept = (chosen == TRAIN) & (pool.draw < config.test_share + config.validation) & (pool.size > 1)
     rows = kept[code] & (split == TRAIN)
     if not rows.any():
         return reason
@@ -220,12 +324,12 @@ def _refuse_empty(
     if not empty:
         return
     sizes = ", ".join(f"{SPLITS[index]} {counts[index]:,}" for index in range(len(SPLITS)))
-    where = f"split {method}" + (f", fold {mark.fold} ({mark.held_out} held out)" if wants_ood else "")
+    where = f"split {method}" + (f", fold {mark.fold} ({mark.label} held out)" if wants_ood else "")
     if TEST_OOD in empty:
         if counts[VALIDATION_OOD]:
             remedy = f"lower validation_ood (now {config.validation_ood:g})"
         else:
-            remedy = f"no row is out of distribution ({mark.held_out}): move the boundary"
+            remedy = f"no row is out of distribution ({mark.label}): move the boundary"
     elif not pool.rows.any():
         remedy = "no row is left in distribution: move the boundary"
     elif TEST in empty:

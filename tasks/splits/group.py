@@ -37,7 +37,7 @@ class GroupConfig(SplitConfig):
 )
 def run(tables: Mapping[str, pl.DataFrame], config: GroupConfig, seed: int) -> Split:
     """Cut whole entities at random into train, validation and test."""
-    examples = prepare(tables, config)
+    examples = prepare(tables, "group", config)
     entity = examples[config.column].cast(pl.String)
     entities = entity.drop_nulls().n_unique()
     if entities < 2:
@@ -52,5 +52,13 @@ def run(tables: Mapping[str, pl.DataFrame], config: GroupConfig, seed: int) -> S
     marks = Marks(side=np.where(known.to_numpy(), IN, NEITHER).astype(np.int8), reason=reason)
     together = tuple(dict.fromkeys((config.column, *(config.keep_together or ()))))
     return build(
-        examples, [marks], config, seed, tables, method="group", axis=config.column, source=SOURCE, together=together
+        examples,
+        lambda _: [marks],
+        config,
+        seed,
+        tables,
+        method="group",
+        axis=config.column,
+        source=SOURCE,
+        together=together,
     )

@@ -8,14 +8,26 @@ import numpy as np
 import polars as pl
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
+from gradatim.tasks.core.factor_cells import named_factors
+from gradatim.tasks.core.registry import get
 from gradatim.tasks.splits.config import SplitConfig
 
+NESTED = ("structure", "factors")
+"""Columns of examples that are not single values."""
 
-def prepare(tables: Mapping[str, pl.DataFrame], config: SplitConfig) -> pl.DataFrame:
-    """Return the examples sorted by id, a text; refuses null or double ids and columns that do not exist."""
-    examples = tables["examples"]
-    for name in ("example_id", *config.columns()):
-        require_column(examples, name)
+
+def prepare(tables: Mapping[str, pl.DataFrame], method: str, config: SplitConfig) -> pl.DataFrame:
+    """Return the examples sorted by id, a text, with the factors that the settings name as columns.
+
+    Raises
+    ------
+    UsageError
+        For a column that is neither there nor a factor.
+    DataRefused
+        For null or double ids, or no rows.
+    """
+    examples = with_factors(tables["examples"], columns_of(method, config))
+    require_column(examples, "example_id")
     if examples.is_empty():
         raise DataRefused("there are no rows to split", where="table examples", remedy="look at ingest's rejects")
     ids = examples["example_id"]
@@ -34,6 +46,35 @@ def prepare(tables: Mapping[str, pl.DataFrame], config: SplitConfig) -> pl.DataF
             where="table examples, column 'example_id'",
             remedy="collapse equal rows at ingest, or name a unique id column",
         )
+    return examples
+
+
+def columns_of(method: str, config: SplitConfig) -> list[str]:
+    """Return the columns of examples that a strategy with these settings reads, ids left out."""
+    needs = [need for need in get("split", method).columns(config) if need.startswith("examples.")]
+    return [name for need in needs if (name := need.removeprefix("examples.")) != "example_id"]
+
+
+def with_factors(examples: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """Add the named factors (of the map ``factors``) as columns of texts; raises `UsageError` for an unknown name.
+
+    A name with a ``?`` at its end need not be there.
+    """
+    missing = [name for name in columns if name.removesuffix("?") not in examples.columns]
+    known: dict[str, pl.Series] = {}
+    if missing and "factors" in examples.columns:
+        known = named_factors(examples, "factors")
+        examples = examples.with_columns(known[name].alias(name) for name in missing if name in known)
+    for name in columns:
+        if name.removesuffix("?") not in examples.columns and not name.endswith("?"):
+            valid = [*examples.columns, *known]
+            raise UsageError(
+                f"there is no column {name!r}{nearest(name, valid)}",
+                where="table examples",
+                expected="one of " + ", ".join(valid),
+            )
+        if name in examples.columns and name not in NESTED:
+            require_column(examples, name)
     return examples
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 from pydantic import Field
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
-from gradatim.tasks.core.registry import Cost, register
+from gradatim.tasks.core.registry import Cost
 from gradatim.tasks.splits.config import SplitConfig
-from gradatim.tasks.splits.engine import IN, NEITHER, OUT, Marks, build
-from gradatim.tasks.splits.inputs import phrase, prepare
-from gradatim.tasks.splits.result import Split
+from gradatim.tasks.splits.engine import IN, NEITHER, OUT, Marks, rule
+from gradatim.tasks.splits.inputs import phrase
 
 SOURCE = "Gulrajani & Lopez-Paz (2021). In Search of Lost Domain Generalization."
 _FEW = 30
@@ -27,17 +27,18 @@ class LeaveOneDomainOutConfig(SplitConfig):
     min_rows: int = Field(1, ge=1, description="a domain with fewer rows gets no fold; it stays in the others' pool")
 
 
-@register(
-    "split",
+@rule(
     "leave_one_domain_out",
     config=LeaveOneDomainOutConfig,
-    needs=("examples.{column}", "examples.{keep_together}"),
+    needs=("examples.{column}",),
+    axis=lambda config: config.column,
     cost=lambda rows, width: Cost(2e-6 * rows * max(width, 2), 300 * rows * max(width, 2)),
     source=SOURCE,
 )
-def run(tables: Mapping[str, pl.DataFrame], config: LeaveOneDomainOutConfig, seed: int) -> Split:
+def mark(
+    examples: pl.DataFrame, config: LeaveOneDomainOutConfig, seed: int, tables: Mapping[str, pl.DataFrame]
+) -> list[Marks]:
     """Hold out one domain a fold; a row's cut among the other domains is the same in all folds."""
-    examples = prepare(tables, config)
     domain = examples[config.column].cast(pl.String).alias("domain")
     sizes = dict(domain.drop_nulls().value_counts().sort("domain").iter_rows())
     if len(sizes) < 2:
@@ -68,10 +69,8 @@ def run(tables: Mapping[str, pl.DataFrame], config: LeaveOneDomainOutConfig, see
         raise DataRefused(
             f"no domain has {config.min_rows} rows", where="split leave_one_domain_out", remedy="lower min_rows"
         )
-    return build(
-        examples, marks, config, seed, tables,
-        method="leave_one_domain_out", axis=config.column, source=SOURCE, warnings=tuple(warnings),
-    )  # fmt: skip
+    marks[0] = replace(marks[0], warnings=tuple(warnings))
+    return marks
 
 
 def _reason(domain: pl.Series, held_out: str, column: str) -> pl.Series:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import polars as pl
 from pydantic import Field
 
-from gradatim.tasks.core.registry import Cost, register
-from gradatim.tasks.splits.result import Split
-from gradatim.tasks.splits.threshold import SOURCE, ThresholdConfig, by_condition
+from gradatim.tasks.core.registry import Cost
+from gradatim.tasks.splits import threshold
+from gradatim.tasks.splits.engine import Marks, rule
+from gradatim.tasks.splits.threshold import SOURCE, ThresholdConfig
 
 
 class LengthConfig(ThresholdConfig):
@@ -18,14 +19,14 @@ class LengthConfig(ThresholdConfig):
     column: str = Field("length_input", description="column that counts: length_input, length_output, n_steps, ...")
 
 
-@register(
-    "split",
+@rule(
     "length",
     config=LengthConfig,
-    needs=("examples.{column}", "examples.{keep_together}"),
+    needs=("examples.{column}",),
+    axis="length",
     cost=lambda rows, width: Cost(2e-6 * rows, 350 * rows),
     source=SOURCE,
 )
-def run(tables: Mapping[str, pl.DataFrame], config: LengthConfig, seed: int) -> Split:
+def mark(examples: pl.DataFrame, config: LengthConfig, seed: int, tables: Mapping[str, pl.DataFrame]) -> list[Marks]:
     """Train where a length is within a limit, e.g. ``<= 22``; the longer rows are test_ood."""
-    return by_condition(tables, config, seed, method="length", axis="length")
+    return threshold.mark(examples, config, seed, tables)

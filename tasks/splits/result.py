@@ -11,6 +11,7 @@ import polars as pl
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
 from gradatim.schemas.tables import SPLITS
+from gradatim.tasks.core.registry import configure, get
 from gradatim.tasks.splits.frozen import Outcome
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Split:
     frozen : tuple of Outcome
         What a released split changed, one a (seed, fold); empty without one.
     warnings : tuple of str
+    drawn : bool
+        Whether each component was drawn by itself, so that sizes are binomial.
     """
 
     strategy: str
@@ -56,6 +59,13 @@ class Split:
     source: str
     frozen: tuple[Outcome, ...] = ()
     warnings: tuple[str, ...] = ()
+    drawn: bool = True
+
+    @property
+    def config(self) -> Any:
+        """The settings as the strategy's own model."""
+        plugin = get("split", self.method)
+        return configure(plugin, self.settings)
 
     @property
     def main(self) -> pl.DataFrame:
@@ -207,7 +217,7 @@ def arrange(
     ids: pl.Series,
     split: np.ndarray,
     axis: str,
-    held_out: str | None,
+    held_out: str | pl.Series | None,
     component: pl.Series,
     reason: pl.Series,
 ) -> pl.DataFrame:
@@ -221,7 +231,7 @@ def arrange(
             pl.lit(fold).alias("fold"),
             pl.lit(axis).alias("axis"),
             pl.when(pl.col("split").is_in(["test_ood", "validation_ood"]))
-            .then(pl.lit(held_out, pl.String))
+            .then(pl.lit(held_out, None if isinstance(held_out, pl.Series) else pl.String))
             .alias("held_out"),
         )
         .select([pl.col(column).cast(dtype) for column, dtype in _DTYPES.items()])

@@ -57,7 +57,7 @@ def named(
 
     Of the difficulties only the one that the split is matched on counts.
     """
-    read = ("examples", "responses", "pairs")
+    read = sorted({"examples", "responses", "pairs", *method.reads()} - {"difficulty"})
     inputs = [dataset.content_hash(f"{t}@{versions[t]}") for t in read if t in versions]
     if difficulty and "difficulty" in versions:
         parts = dataset.parts(f"difficulty@{versions['difficulty']}")

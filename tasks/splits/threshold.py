@@ -8,12 +8,11 @@ import numpy as np
 import polars as pl
 from pydantic import Field, field_validator
 
-from gradatim.tasks.core.registry import Cost, register
+from gradatim.tasks.core.registry import Cost
 from gradatim.tasks.splits import conditions
 from gradatim.tasks.splits.config import SplitConfig
-from gradatim.tasks.splits.engine import IN, NEITHER, OUT, Marks, build
-from gradatim.tasks.splits.inputs import phrase, prepare
-from gradatim.tasks.splits.result import Split
+from gradatim.tasks.splits.engine import IN, NEITHER, OUT, Marks, rule
+from gradatim.tasks.splits.inputs import phrase
 
 SOURCE = (
     "Lake & Baroni (2018). Generalization without Systematicity: On the Compositional Skills of Sequence-to-Sequence "
@@ -36,24 +35,16 @@ class ThresholdConfig(SplitConfig):
         return text
 
 
-@register(
-    "split",
+@rule(
     "threshold",
     config=ThresholdConfig,
-    needs=("examples.{column}", "examples.{keep_together}"),
+    needs=("examples.{column}",),
+    axis=lambda config: config.column,
     cost=lambda rows, width: Cost(2e-6 * rows, 350 * rows),
     source=SOURCE,
 )
-def run(tables: Mapping[str, pl.DataFrame], config: ThresholdConfig, seed: int) -> Split:
+def mark(examples: pl.DataFrame, config: ThresholdConfig, seed: int, tables: Mapping[str, pl.DataFrame]) -> list[Marks]:
     """Train where a condition on a column holds; the complement is test_ood; an optional band between is excluded."""
-    return by_condition(tables, config, seed, method="threshold", axis=config.column)
-
-
-def by_condition(
-    tables: Mapping[str, pl.DataFrame], config: ThresholdConfig, seed: int, *, method: str, axis: str
-) -> Split:
-    """Build a split from a condition; `axis` is what it says is shifted."""
-    examples = prepare(tables, config)
     condition = conditions.parse(config.train)
     column, ids = examples[config.column], examples["example_id"]
     values = conditions.comparable(column, condition, ids)
@@ -64,13 +55,11 @@ def by_condition(
     side = np.where(inside.fill_null(False).to_numpy(), IN, OUT)
     if config.gap is not None:
         band = conditions.parse(config.gap)
-        in_gap = pl.select(band.holds(pl.lit(conditions.comparable(column, band, ids))).alias("x"))["x"].fill_null(
-            False
-        )
+        compared = conditions.comparable(column, band, ids)
+        in_gap = pl.select(band.holds(pl.lit(compared)).alias("x"))["x"].fill_null(False)
         reason = phrase(f"{name} ", shown, f" is in the gap {config.gap}", when=in_gap, otherwise=reason)
         side = np.where(in_gap.to_numpy(), NEITHER, side)
     unknown = values.is_null()
     side = np.where(unknown.to_numpy(), NEITHER, side).astype(np.int8)
     reason = phrase(f"{name} is null", when=unknown, otherwise=reason)
-    marks = Marks(side, reason, f"{name} {condition.complement}")
-    return build(examples, [marks], config, seed, tables, method=method, axis=axis, source=SOURCE)
+    return [Marks(side, reason, f"{name} {condition.complement}")]
