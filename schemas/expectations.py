@@ -226,6 +226,8 @@ _CHECKS: dict[str, list[Expectation]] = {
         _between("threshold", 0, 1),
         _exists("examples", "left_id"),
     ],
+    "signatures": [*_not_null("scheme"), _hash("digest"), _exists("examples")],
+    "components": [*_not_null("component"), _exists("examples")],
     "statistics": [*_not_null("value"), *_finite("value"), _between("n", 0), _ordered("ci_low", "ci_high")],
     "splits": [
         *_not_null("split", "reason"),

@@ -235,7 +235,29 @@ TABLES: dict[str, TableSpec] = {
                 ("kind", _s, "near_duplicate or contamination"),
                 ("method", _s, "name of the measure in the recipe, and how the pair was found"),
                 ("similarity", _f8, "similarity in [0, 1]"),
-                ("threshold", _f8, "similarity from which a pair counts"),
+                ("threshold", _f8, "similarity from which the pair counts; one below it was measured and ties nothing"),
+                ("left_version", _i8, "version of examples in which the left one came or last changed"),
+                ("right_version", _i8, "the same of the right one"),
+            ],
+        ),
+        _spec(
+            "signatures",
+            ["example_id", "method"],
+            [
+                _example,
+                _method,
+                ("scheme", _s, "hash of all settings that signatures depend on; those of one scheme compare"),
+                ("digest", _s, "xxh3-128 of the normalised text, 32 hex digits; null where it has no word"),
+                ("bands", pa.list_(_i8), "bands of MinHash, two rows that share one are compared; null for exact"),
+            ],
+        ),
+        _spec(
+            "components",
+            ["example_id"],
+            [
+                _example,
+                ("component", _s, "name of its component of near-duplicates, which stays; its own id if it is alone"),
+                ("absorbed", _s, "name that its component had before another one took it in; null where none did"),
             ],
         ),
         _spec(

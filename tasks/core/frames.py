@@ -15,6 +15,7 @@ def polars_schema(table: str) -> dict[str, pl.DataType]:
 
 
 def conform(frame: pl.DataFrame, table: str) -> pl.DataFrame:
-    """Give a frame the columns and types of a table of `schemas.tables`, sorted by its key."""
+    """Give a frame the columns and types of a table of `schemas.tables`, sorted by its key; what it lacks is null."""
     schema = polars_schema(table)
-    return frame.select(list(schema)).cast(schema).sort(spec(table).key)  # type: ignore[arg-type]
+    columns = [name if name in frame.columns else pl.lit(None).alias(name) for name in schema]
+    return frame.select(columns).cast(schema).sort(spec(table).key)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ import polars as pl
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.hashing import value_hash
 from gradatim.tasks.core.components import components
-from gradatim.tasks.core.frames import polars_schema
+from gradatim.tasks.core.frames import conform
 from gradatim.tasks.core.jaccard import jaccard
 from gradatim.tasks.core.minhash import (
     PERMUTATIONS,
@@ -304,9 +304,7 @@ def _table(found: Iterable[pl.DataFrame], threshold: float) -> pl.DataFrame:
         method="method",
         threshold=pl.when(pl.col("method") == "exact").then(1.0).otherwise(threshold),
     )
-    schema = polars_schema("pairs")
-    frame = frame.unique(["left_id", "right_id"], keep="first", maintain_order=True)
-    return frame.select(pl.col(name).cast(kind) for name, kind in schema.items()).sort("left_id", "right_id")
+    return conform(frame.unique(["left_id", "right_id"], keep="first", maintain_order=True), "pairs")
 
 
 def _same_scheme(frame: pl.DataFrame, scheme: Scheme) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from gradatim.tasks.core.embeddings import vectors_of
-from gradatim.tasks.core.frames import polars_schema
+from gradatim.tasks.core.frames import conform
 from gradatim.tasks.core.neighbour_parts import equal_groups
 from gradatim.tasks.core.range_search import cosine_pairs
 from gradatim.tasks.diversity.duplicate_result import Facts
@@ -53,12 +53,11 @@ def alike_vectors(
             "similarity": np.concatenate([np.ones(len(equal)), found.similarity]),
             "method": pl.Series(np.repeat(["exact", "embedding"], [len(equal), len(near)]), dtype=pl.String),
             "threshold": np.concatenate([np.ones(len(equal)), np.full(len(near), threshold)]),
-        },
-        schema=polars_schema("pairs"),
+        }
     )
     return Facts(
         ids=ids,
-        pairs=frame.sort("left_id", "right_id"),
+        pairs=conform(frame, "pairs"),
         candidates=len(near),
         left_out=found.left_out,
         untied=found.left_out,  # an upper bound

@@ -23,6 +23,8 @@ KEYS = {
     "item_parameters": "example_id method",
     "diversity": "example_id method",
     "pairs": "left_id right_id kind method",
+    "signatures": "example_id method",
+    "components": "example_id",
     "statistics": "subset reference metric parameters_hash",
     "splits": "strategy seed fold example_id",
     "certificate": "strategy seed fold check",
