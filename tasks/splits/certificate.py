@@ -11,9 +11,8 @@ import polars as pl
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
 from gradatim.tasks.core.format import number
-from gradatim.tasks.splits.config import SplitConfig
 from gradatim.tasks.splits.constraints import Check, constraint, groups_across, zero
-from gradatim.tasks.splits.controls import cells, matched_control, one_method
+from gradatim.tasks.splits.controls import best_matched, cells, one_method, ways
 from gradatim.tasks.splits.inputs import columns_of, require_column, with_factors
 from gradatim.tasks.splits.measures import Measured, measure
 from gradatim.tasks.splits.result import Split
@@ -240,10 +239,10 @@ def _matched(split: Split, here: pl.DataFrame, block: pl.DataFrame, frame: pl.Da
         return {}
     match = here.filter(pl.col("strategy") == f"{split.strategy}.matched")
     known = block.select("example_id").join(frame, on="example_id", how="left", maintain_order="left")
-    settings = SplitConfig(match=split.settings["match"])
-    cell = cells(known, known.select("example_id", "bin"), settings)
+    choices = [cells(known, known.select("example_id", "bin"), way) for way in ways(known, split.config)]
     if match.is_empty():
-        match = matched_control(block, cell, seed)
+        match = best_matched(block, choices, seed)
+    cell = choices[-1]
     taken = int((match["split"] == "test_ood").sum())
     inside = cell.filter(block["split"] == "test").drop_nulls().unique()
     supported = int(cell.filter(block["split"] == "test_ood").is_in(inside.implode()).fill_null(False).sum())
@@ -271,7 +270,9 @@ def _known(
     require_column(examples, "example_id")
     known = [name.removesuffix("?") for name in named if name.removesuffix("?") in examples.columns]
     needed = list(dict.fromkeys(["example_id", *known]))
-    optional = ["input", "output", "domain"] + (["length_input"] if "length" in split.settings["match"] else [])
+    optional = ["input", "output", "domain"] + (
+        ["length_input"] if "length" in (split.settings["match"] or ("length",)) else []
+    )
     frame = examples.select([*needed, *[c for c in optional if c in examples.columns and c not in needed]])
     if difficulty is not None:
         one = one_method(difficulty, split.settings["difficulty"]).select("example_id", "bin", "value")

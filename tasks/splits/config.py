@@ -35,7 +35,11 @@ class SplitConfig(Config):
     seeds: int = Field(1, ge=1, le=1000, description="number of splits, with the seeds seed, seed + 1, ...")
     controls: bool = Field(True, description="also build NAME.random and, where there is a difficulty, NAME.matched")
     difficulty: str = Field("", description="method whose bins are matched; the first by name where there are several")
-    match: tuple[Match, ...] = Field(("difficulty",), min_length=1, description="what NAME.matched is matched on")
+    match: tuple[Match, ...] | None = Field(
+        None, min_length=1,
+        description="what NAME.matched is matched on: difficulty, length; by default both, or difficulty alone where "
+        "fewer than half of test_ood would have a counterpart",
+    )  # fmt: skip
 
     @field_validator("keep_together", "match", mode="before")
     @classmethod

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.hashing import uniform
 from gradatim.schemas.tables import SPLITS
-from gradatim.tasks.splits.config import SplitConfig
+from gradatim.tasks.splits.config import Match, SplitConfig
 
 _EXCLUDED = SPLITS.index("excluded")
 _ORDER = [SPLITS.index(name) for name in ("test_ood", "test", "validation_ood", "validation", "train")]
@@ -72,19 +74,27 @@ def _fill(place: np.ndarray, middle: np.ndarray, real: np.ndarray, asked: np.nda
                 place[np.argmin(np.where(spare, np.abs(middle - centre[index]), np.inf))] = index
 
 
-def cells(examples: pl.DataFrame, difficulty: pl.DataFrame, config: SplitConfig) -> pl.Series:
+def ways(examples: pl.DataFrame, config: SplitConfig) -> list[tuple[Match, ...]]:
+    """Return what to match on, first choice first: the setting; else both where lengths are known, then difficulty."""
+    if config.match is not None:
+        return [config.match]
+    both: list[tuple[Match, ...]] = [("difficulty", "length")] if "length_input" in examples.columns else []
+    return [*both, ("difficulty",)]
+
+
+def cells(examples: pl.DataFrame, difficulty: pl.DataFrame, match: tuple[Match, ...], method: str = "") -> pl.Series:
     """Name each row's cell of the matching histogram: ``bin 3``, ``length 2``, or both; null where unknown.
 
     `examples` are sorted by example_id. Length cells are at most ten, cut at quantiles of length_input, equal lengths
-    in one cell.
+    in one cell. `method` is the difficulty whose bins count.
     """
     known = examples.select("example_id")
     parts: list[pl.Expr] = []
-    if "difficulty" in config.match:
-        one = one_method(difficulty, config.difficulty).select("example_id", "bin")
+    if "difficulty" in match:
+        one = one_method(difficulty, method).select("example_id", "bin")
         known = known.join(one, on="example_id", how="left", maintain_order="left")
         parts.append(pl.format("bin {}", pl.col("bin")))
-    if "length" in config.match:
+    if "length" in match:
         if "length_input" not in examples.columns:
             raise UsageError("matching on length needs the column 'length_input'", where="table examples")
         length = examples["length_input"].cast(pl.Float64)
@@ -95,6 +105,16 @@ def cells(examples: pl.DataFrame, difficulty: pl.DataFrame, config: SplitConfig)
         parts.append(pl.format("length {}", pl.col("length")))
     named = parts[0] if len(parts) == 1 else pl.concat_str(parts, separator=", ")
     return known.select(named.alias("cell"))["cell"]
+
+
+def best_matched(block: pl.DataFrame, choices: Sequence[pl.Series], seed: int) -> pl.DataFrame:
+    """Return the first matched control that half of test_ood is in, else the last of all; see `matched_control`."""
+    outside = int((block["split"] == "test_ood").sum())
+    for cell in choices[:-1]:
+        found = matched_control(block, cell, seed)
+        if 2 * int((found["split"] == "test_ood").sum()) >= outside:
+            return found
+    return matched_control(block, choices[-1], seed)
 
 
 def one_method(difficulty: pl.DataFrame, method: str = "") -> pl.DataFrame:

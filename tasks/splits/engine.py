@@ -197,9 +197,10 @@ def build(
     key = ids if alone else phrase("\x1f", component, when=component.is_not_null(), otherwise=ids)
     names = ids if alone else key.unique().sort()
     code = np.arange(len(ids)) if alone else (key.rank("dense").cast(pl.Int64).to_numpy() - 1)
-    cells = (
-        controls.cells(examples, tables["difficulty"], config) if config.controls and "difficulty" in tables else None
-    )
+    cells: list[pl.Series] = []
+    if config.controls and "difficulty" in tables:
+        matches = controls.ways(examples, config)
+        cells = [controls.cells(examples, tables["difficulty"], match, config.difficulty) for match in matches]
     stratum, count = _strata(examples, config, strata)
     chosen_cut = cut or (cut_by_draw if stratum is None else cut_by_strata(stratum, count))
     released = frozen.released(tables.get("frozen"))
@@ -240,8 +241,8 @@ def build(
             blocks.append(block)
             if config.controls:
                 blocks.append(controls.random_control(block, names, code, one_seed))
-                if cells is not None and one.marks.held_out is not None:
-                    blocks.append(controls.matched_control(block, cells, one_seed))
+                if cells and one.marks.held_out is not None:
+                    blocks.append(controls.best_matched(block, cells, one_seed))
     blocks.sort(key=lambda block: (block["strategy"][0], block["seed"][0], block["fold"][0]) if len(block) else ("",))
     return Split(
         strategy=method,

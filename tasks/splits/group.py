@@ -34,6 +34,7 @@ class GroupConfig(SplitConfig):
     needs=("examples.{column}", "examples.{keep_together}"),
     cost=lambda rows, width: Cost(2.5e-6 * rows, 350 * rows),
     source=SOURCE,
+    revision=2,
 )
 def run(tables: Mapping[str, pl.DataFrame], config: GroupConfig, seed: int) -> Split:
     """Cut whole entities at random into train, validation and test."""

@@ -34,6 +34,7 @@ class LeaveOneDomainOutConfig(SplitConfig):
     axis=lambda config: config.column,
     cost=lambda rows, width: Cost(2e-6 * rows * max(width, 2), 300 * rows * max(width, 2)),
     source=SOURCE,
+    revision=2,
 )
 def mark(
     examples: pl.DataFrame, config: LeaveOneDomainOutConfig, seed: int, tables: Mapping[str, pl.DataFrame]

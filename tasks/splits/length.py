@@ -26,6 +26,7 @@ class LengthConfig(ThresholdConfig):
     axis="length",
     cost=lambda rows, width: Cost(2e-6 * rows, 350 * rows),
     source=SOURCE,
+    revision=2,
 )
 def mark(examples: pl.DataFrame, config: LengthConfig, seed: int, tables: Mapping[str, pl.DataFrame]) -> list[Marks]:
     """Train where a length is within a limit, e.g. ``<= 22``; the longer rows are test_ood."""

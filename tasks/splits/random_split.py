@@ -26,6 +26,7 @@ class RandomConfig(SplitConfig):
     axis="none",
     cost=lambda rows, width: Cost(1.5e-6 * rows, 300 * rows),
     source=SOURCE,
+    revision=2,
 )
 def mark(examples: pl.DataFrame, config: RandomConfig, seed: int, tables: Mapping[str, pl.DataFrame]) -> list[Marks]:
     """Cut all rows at random into train, validation and test; a row's place depends on its id and the seed alone."""

@@ -32,6 +32,7 @@ class StratifiedConfig(SplitConfig):
     needs=("examples.{column}", "examples.{keep_together}"),
     cost=lambda rows, width: Cost(3e-6 * rows, 400 * rows),
     source=SOURCE,
+    revision=2,
 )
 def run(tables: Mapping[str, pl.DataFrame], config: StratifiedConfig, seed: int) -> Split:
     """Cut each stratum (a column's value, or a difficulty bin) in the same shares, exact to a row or group.

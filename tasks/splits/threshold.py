@@ -42,6 +42,7 @@ class ThresholdConfig(SplitConfig):
     axis=lambda config: config.column,
     cost=lambda rows, width: Cost(2e-6 * rows, 350 * rows),
     source=SOURCE,
+    revision=2,
 )
 def mark(examples: pl.DataFrame, config: ThresholdConfig, seed: int, tables: Mapping[str, pl.DataFrame]) -> list[Marks]:
     """Train where a condition on a column holds; the complement is test_ood; an optional band between is excluded."""

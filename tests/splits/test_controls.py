@@ -248,3 +248,32 @@ def test_a_release_that_mixes_strategies_or_lacks_a_column_is_refused() -> None:
         make("random", {"examples": frame, "frozen": mixed})
     with pytest.raises(UsageError, match="no column 'split'"):
         make("random", {"examples": frame, "frozen": released.drop("split")})
+
+
+def test_both_difficulty_and_length_are_matched_where_half_of_test_ood_has_a_counterpart_else_difficulty_alone() -> (
+    None
+):
+    number = np.arange(2_000)
+    frame = pl.DataFrame(
+        {
+            "example_id": [f"q{i:04d}" for i in number],
+            "domain": ["a" if i % 3 else "b" for i in number],
+            "length_input": number * 7 % 50 + 1,
+        }
+    )
+    known = pl.DataFrame(
+        {
+            "example_id": frame["example_id"],
+            "method": "d",
+            "value": number % 4 * 1.0,
+            "bin": (number % 4).astype(np.int32),
+        }
+    )
+    tables = {"examples": frame, "difficulty": known}
+    both = make("leave_one_domain_out", tables, domains=["b"], test=0.4).table
+    both = both.filter((pl.col("strategy") == "leave_one_domain_out.matched") & (pl.col("split") == "test_ood"))
+    assert both["reason"].str.contains(r"matched on bin \d, length \d").all()
+    apart = make("length", tables, train="<= 25", test=0.4).table
+    apart = apart.filter((pl.col("strategy") == "length.matched") & (pl.col("split") == "test_ood"))
+    assert apart["reason"].str.contains(r"matched on bin \d$").all()
+    assert len(apart) > 0
