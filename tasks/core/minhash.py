@@ -7,6 +7,7 @@ minima make a band, and pairs that share one of b bands are candidates: with pro
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -144,35 +145,38 @@ def band_keys(found: Shingles, bands: Bands) -> Hashes:
     return mix(keys)
 
 
-def band_pairs(keys: Hashes, band: int) -> tuple[Ints, Ints, int]:
+def band_pairs(rows: Ints, key: Hashes, following: Hashes, total: int) -> tuple[Ints, Ints, int]:
     """Find the pairs of rows that share one band.
 
     Parameters
     ----------
-    keys : array, shape (rows, bands)
-        As from `band_keys`; rows in the order of their ids.
-    band : int
+    rows : array, shape (n,), int64
+        Rows in the order of their ids, ascending: all that have any of these keys.
+    key : array, shape (n,), uint64
+        Their keys of this band.
+    following : array, shape (total,), uint64
+        Keys of the next band, of all rows; only those of rows that share a band are read.
+    total : int
+        Number of all rows.
 
     Returns
     -------
     pairs, crowded : numpy.ndarray of int64
-        Pairs as ``left * rows + right`` with left before right. A key that m rows share makes m (m - 1) / 2 pairs. In a
-        crowd, of more than `CROWD` rows, each row is paired with the next `REACH` alone, in the order of (key of the
+        Pairs as ``left * total + right`` with left before right. A key that m rows share makes m (m - 1) / 2 pairs. In
+        a crowd, of more than `CROWD` rows, each row is paired with the next `REACH` alone, in the order of (key of the
         next band, row): these are `crowded`.
     int
         Pairs of crowds that are in neither.
 
     Notes
     -----
-    O(rows) but for the pairs themselves; 1M rows: 60 ms.
+    O(n) but for the pairs themselves; 1M rows: 60 ms.
     """
-    rows, bands = keys.shape
-    key = np.ascontiguousarray(keys[:, band])
     shared = np.flatnonzero(pl.Series(key).is_duplicated().to_numpy())
     if not len(shared):
         return np.empty(0, np.int64), np.empty(0, np.int64), 0
-    shared = shared[np.lexsort((shared, keys[shared, (band + 1) % bands], key[shared]))]
-    own = key[shared]
+    shared = shared[np.lexsort((shared, following[rows[shared]], key[shared]))]
+    own, shared = key[shared], rows[shared]
     new = np.flatnonzero(np.concatenate([[True], own[1:] != own[:-1]]))
     size = np.diff(new, append=len(own))
     reach = np.where(size > CROWD, REACH, size - 1)
@@ -182,41 +186,54 @@ def band_pairs(keys: Hashes, band: int) -> tuple[Ints, Ints, int]:
     for step in range(1, int(reach.max()) + 1):
         near = np.flatnonzero((own[step:] == own[:-step]) & (far[:-step] >= step))
         one, two = shared[near], shared[near + step]
-        coded = np.minimum(one, two) * rows + np.maximum(one, two)
+        coded = np.minimum(one, two) * total + np.maximum(one, two)
         pairs[0].append(coded[~crowd[near]])
         pairs[1].append(coded[crowd[near]])
     return np.concatenate(pairs[0]), np.concatenate(pairs[1]), left_out
 
 
-def crowded_apart(keys: Hashes, band: int, labels: Ints) -> int:
+def crowded_apart(key: Hashes, labels: Ints) -> int:
     """Count the pairs of rows of one band's crowds whose labels differ."""
-    frame = pl.DataFrame({"key": np.ascontiguousarray(keys[:, band]), "label": labels})
+    frame = pl.DataFrame({"key": key, "label": labels})
     crowds = frame.filter(pl.len().over("key") > CROWD)
     every = crowds.group_by("key").len()["len"].to_numpy().astype(np.int64)
     same = crowds.group_by("key", "label").len()["len"].to_numpy().astype(np.int64)
     return int((every * (every - 1) // 2).sum()) - int((same * (same - 1) // 2).sum())
 
 
-def shared_bands(keys: Hashes, pairs: Ints) -> Ints:
-    """Count the bands that the two rows of each pair share."""
-    out = np.empty(len(pairs), dtype=np.int64)
-    for start in range(0, len(pairs), _HELD):
-        one, two = pairs[start : start + _HELD].T
-        out[start : start + _HELD] = (keys[one] == keys[two]).sum(axis=1)
+def shared_bands(keys: Sequence[Hashes], pairs: Ints) -> Ints:
+    """Count the bands, given one by one, that the two rows of each pair share."""
+    out = np.zeros(len(pairs), dtype=np.int64)
+    for key in keys:
+        out += key[pairs[:, 0]] == key[pairs[:, 1]]
     return out
 
 
-def pairs_between(new: Hashes, old: Hashes) -> tuple[Ints, int]:
+def pairs_between(new: Iterable[Hashes], old: Hashes) -> tuple[Ints, int]:
     """Find the pairs (new row, old row) that share a band.
 
-    In a band that more than `CROWD` old rows share, each new row is paired with those that come first, so give old
-    rows in a fixed order. Returns the pairs, shape (n, 2), each once and ascending, and how many were left out.
+    Parameters
+    ----------
+    new : iterable of arrays, shape (new rows,)
+        Keys of one band after the other.
+    old : array, shape (old rows, bands)
+        As from `band_keys`. In a band that more than `CROWD` old rows share, each new row is paired with those that
+        come first, so give them in a fixed order.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n, 2)
+        Each pair once, ascending.
+    int
+        Pairs that were left out.
     """
     every, left_out = np.empty(0, np.int64), 0
-    for band in range(new.shape[1]):
-        one = pl.DataFrame({"key": np.ascontiguousarray(new[:, band])}).with_row_index("new")
+    for band, key in enumerate(new):
+        one = pl.DataFrame({"key": key}).with_row_index("new")
         two = pl.DataFrame({"key": np.ascontiguousarray(old[:, band])}).with_row_index("old")
         two = two.join(one.select("key"), on="key", how="semi", maintain_order="left")
+        if two.is_empty():
+            continue
         two = two.with_columns(place=pl.int_range(pl.len()).over("key"))
         kept = two.filter(pl.col("place") < CROWD)
         if len(kept) < len(two):

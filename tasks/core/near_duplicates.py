@@ -6,11 +6,14 @@ counted. Exact copies (one normalised text) are found first; their first row alo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.hashing import value_hash
@@ -30,12 +33,25 @@ from gradatim.tasks.core.minhash import (
     shared_bands,
 )
 from gradatim.tasks.core.shingles import Hashes, Ints, Unit, chunks, digests, shingles, unique
+from gradatim.tasks.core.signature_files import (
+    ROWS,
+    SignatureFiles,
+    Signatures,
+    by_range,
+    halves,
+    in_blocks,
+    in_parts,
+    keys_of,
+    spilled,
+)
 
 REVISION = 1
 """Raised whenever signatures change, so that kept ones are not compared with them."""
 KIND = "near_duplicate"
 _BLANK = digests(pl.Series([""]))[0]
-_VERIFIED = 2**21  # pairs of crowds between two looks at what they tie together
+_VERIFIED = 2**18  # pairs whose texts are asked for, and held, together
+_CROWDED = 2**21  # pairs of crowds between two looks at what they tie together
+_WAITING = 2**20  # candidates of bands that wait, at least, to be sorted among the others
 
 Texts = Callable[[pl.Series], pl.DataFrame]
 """Gives example_id and text of some ids."""
@@ -138,165 +154,250 @@ def signatures(examples: pl.DataFrame, scheme: Scheme, *, banded: bool = True) -
     return named.with_columns(pl.when(pl.col("digest") != _BLANK).then(pl.col("digest", "bands")).name.keep())
 
 
-def compare(
-    new: pl.DataFrame, texts: Texts, scheme: Scheme, kept: pl.DataFrame | Iterable[pl.DataFrame] = ()
-) -> Compared:
+@dataclass(frozen=True)
+class _Measured:
+    """Pairs of rows that reach the threshold: shape (n, 2), and their similarity."""
+
+    pairs: Ints
+    similarity: NDArray[np.float64]
+
+
+def compare(new: Signatures, texts: Texts, scheme: Scheme, kept: Signatures = ()) -> Compared:
     """Compare new rows with one another and with all that are kept; kept rows are not compared with one another.
 
     Parameters
     ----------
-    new : polars.DataFrame
-        As from `signatures`.
+    new : polars.DataFrame, polars.LazyFrame or iterable of polars.DataFrame
+        As from `signatures`, whole or part by part; read once. Best in the order of ids.
     texts : callable
-        Given ids, sorted, returns their example_id and text: of candidates alone, new and old.
+        Given ids, each once, returns their example_id and text: of candidates alone, new and old, some 2^18 pairs at a
+        time.
     scheme : Scheme
-    kept : polars.DataFrame or iterable of them
-        Signatures of old rows, whole or part by part; rows whose id is also new are passed over.
+    kept : polars.DataFrame, polars.LazyFrame or iterable of polars.DataFrame
+        Signatures of old rows, whole or part by part; read once. Rows whose id is also new are passed over.
 
     Raises
     ------
     UsageError
         If signatures were made with other settings.
+    DataRefused
+        If an id is new twice.
 
     Notes
     -----
-    O(new) beyond one pass over what is kept; 1M new rows: 10 s.
+    O(new) beyond one pass over what is kept; 1M new rows: some 4 s. New signatures are spilled to a temporary folder
+    (`tempfile`: ``TMPDIR`` says where), 180 bytes a row with 18 bands, and looked at band by band, a million rows at a
+    time. Held are 2 bytes a row, 8 a candidate, and the pairs that are returned.
 
     Source: A. Z. Broder (1997). On the resemblance and containment of documents; A. Gionis, P. Indyk, R. Motwani
     (1999). Similarity search in high dimensions via hashing.
     """
-    parts = [kept] if isinstance(kept, pl.DataFrame) else kept
-    _same_scheme(new, scheme)
-    rows = _light(new)
-    firsts = rows.unique("digest", keep="first", maintain_order=True)
-    banded = new["bands"].null_count() < len(new)
-    old_pairs: list[pl.DataFrame] = []
-    copies: list[pl.DataFrame] = []
-    candidates = left_out = 0
-    for part in parts:
-        _same_scheme(part, scheme)
-        if banded and part["bands"].null_count() > part["digest"].null_count():
-            raise UsageError("old signatures have no bands", where="compare", remedy="make them anew with bands")
-        old = _light(part).join(new, on="example_id", how="anti", maintain_order="left")
-        old = old.unique("digest", keep="first", maintain_order=True)
-        copies.append(rows.select("digest").unique().join(old.select("digest", "example_id"), on="digest"))
-        fresh = firsts.join(old.select("digest"), on="digest", how="anti", maintain_order="left")
-        if banded and len(fresh) and len(old):
-            found, beyond = pairs_between(_keys(new, fresh), _keys(part, old))
-            candidates, left_out = candidates + len(found), left_out + beyond
-            ids = pl.concat([fresh["example_id"], old["example_id"]])
-            old_pairs.append(_verified(found + np.array([0, len(fresh)]), ids, texts, scheme))
-    held = pl.concat(copies).group_by("digest").agg(pl.col("example_id").min()) if copies else _no_copies()
-    found_exact = _exact(rows, held)
-    untied = left_out
-    if banded:
-        fresh = firsts.join(held, on="digest", how="anti", maintain_order="left").select("example_id", "row")
-        near = _within(_keys(new, fresh), fresh["example_id"], texts, scheme)
-        old_pairs.append(near.pairs)
-        candidates, left_out, untied = (
-            candidates + near.candidates,
-            left_out + near.left_out,
-            untied + near.untied,
+
+    def checked(parts: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+        for part in parts:
+            _same_scheme(part, scheme)
+            yield part
+
+    with tempfile.TemporaryDirectory(prefix="gradatim-") as folder:
+        rows = spilled(checked(in_parts(new)), Path(folder))
+        first, copies = _first_of_copies(rows)
+        old = [_beside(rows, first, block, texts, scheme) for block in checked(in_blocks(kept))]
+        held = pl.concat([_Beside.none(), *(part.copies for part in old)])
+        held = held.group_by("row").agg(pl.col("old").min()).sort("row")
+        first[held["row"].to_numpy()] = False  # only rows of which no copy is kept are compared further
+        near = _within(rows, first, texts, scheme)
+        found = [
+            _exact(rows, copies, held),
+            *(part.pairs for part in old),
+            _named(rows.names(near.pairs[:, 0]), rows.names(near.pairs[:, 1]), near.similarity),
+        ]
+        return Compared(
+            _table(found, scheme.threshold),
+            near.candidates + sum(part.candidates for part in old),
+            near.left_out + sum(part.left_out for part in old),
+            near.untied + sum(part.left_out for part in old),
         )
-    return Compared(_table([found_exact, *old_pairs], scheme.threshold), candidates, left_out, untied)
 
 
-def _light(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return example_id, digest and row (the place in `frame`) of what can be compared, sorted by id."""
-    rows = frame.select("example_id", "digest").with_row_index("row")
-    return rows.drop_nulls("digest").sort("example_id")
+def _first_of_copies(rows: SignatureFiles) -> tuple[NDArray[np.bool_], Ints]:
+    """Return which rows are the first of their text, and (row, first row) of the others."""
+    first, copies = np.zeros(len(rows), dtype=bool), [np.empty((0, 2), np.int64)]
+    for some in by_range(rows.digests[:, 0], np.ones(len(rows), dtype=bool)):
+        high, low = rows.digests[some].T
+        frame = pl.DataFrame({"row": some, "high": high, "low": low})
+        frame = frame.select("row", first=pl.col("row").min().over("high", "low"))
+        first[frame.filter(pl.col("row") == pl.col("first"))["row"].to_numpy()] = True
+        copies.append(frame.filter(pl.col("row") != pl.col("first")).to_numpy())
+    return first, np.concatenate(copies)
 
 
-def _keys(frame: pl.DataFrame, rows: pl.DataFrame) -> Hashes:
-    bands = frame["bands"]
-    if len(rows) < len(frame) or not (rows["row"] == pl.int_range(len(frame), eager=True)).all():
-        bands = bands.gather(rows["row"])
-    width = bands.dtype.size  # type: ignore[attr-defined]
-    return np.ascontiguousarray(bands.explode().to_numpy().reshape(-1, width)) if len(rows) else np.empty(
-        (0, width), dtype=np.uint64
-    )  # fmt: skip
+@dataclass(frozen=True)
+class _Beside:
+    """What a block of kept rows is to the new ones: copies (row, old: an id), pairs, and what was counted."""
+
+    copies: pl.DataFrame
+    pairs: pl.DataFrame
+    candidates: int
+    left_out: int
+
+    @staticmethod
+    def none() -> pl.DataFrame:
+        return pl.DataFrame(schema={"row": pl.Int64, "old": pl.String})
 
 
-def _no_copies() -> pl.DataFrame:
-    return pl.DataFrame(schema={"digest": pl.String, "example_id": pl.String})
+def _beside(
+    new: SignatureFiles, first: NDArray[np.bool_], block: pl.DataFrame, texts: Texts, scheme: Scheme
+) -> _Beside:
+    """Compare the new rows, a million at a time, with a block of kept ones."""
+    if new.keys and block["bands"].null_count() > block["digest"].null_count():
+        raise UsageError("old signatures have no bands", where="compare", remedy="make them anew with bands")
+    runs = [slice(start, start + ROWS) for start in range(0, len(new), ROWS)]
+    old = block.with_row_index("place").select("place", "example_id", "digest").drop_nulls("digest")
+    for run in runs:
+        old = old.join(new.ids[run].to_frame(), on="example_id", how="anti")
+    old = old.sort("example_id").unique("digest", keep="first", maintain_order=True)
+    high, low = halves(old["digest"]).T
+    ids = old["example_id"]
+    digests = pl.DataFrame({"high": high, "low": low, "old": ids})
+    keys = keys_of(block["bands"].gather(old["place"])) if new.keys else None
+    copies, pairs, candidates, left_out = [_Beside.none()], [_named(ids[:0], ids[:0], np.empty(0))], 0, 0
+    for run in runs:
+        rows = np.flatnonzero(first[run]) + run.start
+        high, low = new.digests[rows].T
+        same = pl.DataFrame({"row": rows, "high": high, "low": low}).join(digests, on=["high", "low"])
+        copies.append(same.select("row", "old"))
+        rows = np.setdiff1d(rows, same["row"].to_numpy(), assume_unique=True)
+        if keys is None or not len(rows) or not len(keys):
+            continue
+        found, beyond = pairs_between((band[rows] for band in new.keys), keys)
+        used = unique(found[:, 0])
+        both = pl.concat([new.names(rows[used]), ids])
+        found = np.stack([np.searchsorted(used, found[:, 0]), len(used) + found[:, 1]], axis=1)
+        near = _verified(found, both, texts, scheme)
+        pairs.append(_named(both.gather(near.pairs[:, 0]), both.gather(near.pairs[:, 1]), near.similarity))
+        candidates, left_out = candidates + len(found), left_out + beyond
+    return _Beside(pl.concat(copies), pl.concat(pairs), candidates, left_out)
 
 
-def _exact(rows: pl.DataFrame, held: pl.DataFrame) -> pl.DataFrame:
+def _exact(rows: SignatureFiles, copies: Ints, held: pl.DataFrame) -> pl.DataFrame:
     """Pair each row with the first row of its text: an old one where there is one."""
-    first = rows.group_by("digest").agg(pl.col("example_id").min())
-    first = first.join(held.rename({"example_id": "old"}), on="digest", how="left")
-    first = first.select("digest", other=pl.coalesce("old", "example_id"))
-    both = rows.select("digest", one="example_id").join(first, on="digest").filter(pl.col("one") != pl.col("other"))
-    return both.select("one", "other", similarity=pl.lit(1.0), method=pl.lit("exact"))
+    old, names = held["row"].to_numpy(), held["old"]
+    place = np.minimum(np.searchsorted(old, copies[:, 1]), max(0, len(old) - 1))
+    kept = old[place] == copies[:, 1] if len(old) else np.zeros(len(copies), dtype=bool)
+    one = pl.concat([rows.names(side) for side in (copies[kept, 0], copies[~kept, 0], old)])
+    other = pl.concat([names.gather(place[kept]), rows.names(copies[~kept, 1]), names])
+    return _named(one, other, np.ones(len(one)), "exact")
 
 
-def _within(keys: Hashes, ids: pl.Series, texts: Texts, scheme: Scheme) -> Compared:
-    """Compare rows with one another; the pairs are not in the schema yet."""
-    rows = len(ids)
+@dataclass(frozen=True)
+class _Near(_Measured):
+    candidates: int
+    left_out: int
+    untied: int
+
+
+def _within(new: SignatureFiles, among: NDArray[np.bool_], texts: Texts, scheme: Scheme) -> _Near:
+    """Compare some rows with one another."""
+    total = len(new)
     every, left_out, waiting, crowds = np.empty(0, np.int64), 0, [], []
-    for band in range(keys.shape[1]):
-        coded, crowded, beyond = band_pairs(keys, band)
-        waiting.append(coded)
-        left_out += beyond
-        if len(crowded):
-            crowds.append(band)
-        if sum(map(len, waiting)) > 2**24 or band == keys.shape[1] - 1:
+    for band, key in enumerate(new.keys):
+        for rows in by_range(key, among):
+            coded, crowded, beyond = band_pairs(rows, key[rows], _following(new, band), total)
+            waiting.append(coded)
+            left_out += beyond
+            if len(crowded) and band not in crowds:
+                crowds.append(band)
+        if sum(map(len, waiting)) > max(_WAITING, len(every)) or band == len(new.keys) - 1:
             every, waiting = unique(np.concatenate([every, *waiting])), []
-    found = [_verified(decoded(every, rows), ids, texts, scheme)]
+    found = [_verified_codes(every, new, texts, scheme)]
     measured = len(every)
-    least = min(2, keys.shape[1])
+    least = min(2, len(new.keys))
     for band in crowds:
-        crowded = unique(band_pairs(keys, band)[1])
-        place = np.minimum(np.searchsorted(every, crowded), max(0, len(every) - 1))
-        crowded = crowded[every[place] != crowded] if len(every) else crowded
-        every = np.sort(np.concatenate([every, crowded]))
-        for start in range(0, len(crowded), _VERIFIED):
-            pairs = decoded(crowded[start : start + _VERIFIED], rows)
-            label = components(rows, _places(pl.concat(found), ids))
-            apart = label[pairs[:, 0]] != label[pairs[:, 1]]  # those that are tied already tie nothing new
-            apart[apart] = shared_bands(keys, pairs[apart]) >= least  # what is no more than of one kind shares few
-            left_out += int((~apart).sum())
-            measured += int(apart.sum())
-            found.append(_verified(pairs[apart], ids, texts, scheme))
+        key = new.keys[band]
+        for rows in by_range(key, among):
+            crowded = unique(band_pairs(rows, key[rows], _following(new, band), total)[1])
+            place = np.minimum(np.searchsorted(every, crowded), max(0, len(every) - 1))
+            crowded = crowded[every[place] != crowded] if len(every) else crowded
+            for start in range(0, len(crowded), _CROWDED):
+                codes = crowded[start : start + _CROWDED]
+                pairs = decoded(codes, total)
+                label = _labels(found, pairs.ravel()).reshape(-1, 2)
+                apart = label[:, 0] != label[:, 1]  # those that are tied already tie nothing new
+                apart[apart] = (
+                    shared_bands(new.keys, pairs[apart]) >= least
+                )  # what is no more than of one kind shares few
+                left_out += int((~apart).sum())
+                measured += int(apart.sum())
+                found.append(_verified_codes(codes[apart], new, texts, scheme))
+                every = np.sort(np.concatenate([every, codes[apart]]))
+    pairs, similarity = _joined(found)
     untied = 0
-    if crowds:
-        label = components(rows, _places(pl.concat(found), ids))
-        untied = max(0, sum(crowded_apart(keys, band, label) for band in crowds) - (measured - sum(map(len, found))))
-    return Compared(pl.concat(found), measured, left_out, untied)
+    for band in crowds:
+        for rows in by_range(new.keys[band], among):
+            untied += crowded_apart(new.keys[band][rows], _labels(found, rows))
+    untied = max(0, untied - (measured - len(pairs))) if crowds else 0
+    return _Near(pairs, similarity, measured, left_out, untied)
 
 
-def _places(pairs: pl.DataFrame, ids: pl.Series) -> Ints:
-    index = pl.DataFrame({"id": ids}).with_row_index("row")
-    joined = pairs.join(index.rename({"row": "a"}), left_on="one", right_on="id").join(
-        index.rename({"row": "b"}), left_on="other", right_on="id"
-    )
-    return np.asarray(joined.select("a", "b").to_numpy(), dtype=np.int64).reshape(-1, 2)
+def _following(new: SignatureFiles, band: int) -> Hashes:
+    return new.keys[(band + 1) % len(new.keys)]
 
 
-def _verified(pairs: Ints, ids: pl.Series, texts: Texts, scheme: Scheme) -> pl.DataFrame:
-    """Measure candidates, and return those that reach the threshold: one, other, similarity, method."""
-    rows, place = np.unique(pairs, return_inverse=True)
-    wanted = ids.gather(rows).alias("example_id").to_frame()
-    if len(rows):
+def _joined(found: list[_Measured]) -> tuple[Ints, NDArray[np.float64]]:
+    return np.concatenate([part.pairs for part in found]), np.concatenate([part.similarity for part in found])
+
+
+def _labels(found: list[_Measured], rows: Ints) -> Ints:
+    """Return a number for the component of each row that pairs tie; a row without a pair has its own."""
+    ends = np.concatenate([part.pairs for part in found]).ravel()
+    tied = unique(ends)
+    if not len(tied):
+        return rows
+    label = components(len(tied), np.searchsorted(tied, ends).reshape(-1, 2))
+    place = np.minimum(np.searchsorted(tied, rows), len(tied) - 1)
+    return np.where(tied[place] == rows, label[place], len(tied) + rows)
+
+
+def _verified_codes(coded: Ints, new: SignatureFiles, texts: Texts, scheme: Scheme) -> _Measured:
+    parts = [
+        _verified(decoded(coded[start : start + _VERIFIED], len(new)), new.ids, texts, scheme)
+        for start in range(0, max(1, len(coded)), _VERIFIED)
+    ]
+    return _Measured(*_joined(parts))
+
+
+def _verified(pairs: Ints, ids: pl.Series, texts: Texts, scheme: Scheme) -> _Measured:
+    """Measure candidates, and return those that reach the threshold."""
+    out = [_Measured(np.empty((0, 2), np.int64), np.empty(0))]
+    for start in range(0, len(pairs), _VERIFIED):
+        some = pairs[start : start + _VERIFIED]
+        rows = unique(some.ravel())
+        wanted = ids.gather(rows).alias("example_id").to_frame()
         told = texts(wanted["example_id"].sort()).select(pl.col("example_id").cast(pl.String), "text")
         have = wanted.join(told, on="example_id", how="left", maintain_order="left")
-    else:
-        have = wanted.with_columns(text=pl.lit(None, pl.String))
-    if have["text"].null_count():
-        missing = have.filter(pl.col("text").is_null())["example_id"][0]
-        raise UsageError(f"there is no text of {missing!r}, which is to be compared", where="compare", expected="texts")
-    similarity = jaccard(have["text"], place.reshape(-1, 2), scheme.shingle, scheme.unit, lowercase=scheme.lowercase)
-    similarity = np.round(similarity, 9)
-    kept = similarity >= scheme.threshold - 1e-9
-    one, other = (ids.gather(pairs[kept, side]) for side in (0, 1))
-    return pl.DataFrame({"one": one, "other": other, "similarity": similarity[kept]}).with_columns(
-        method=pl.lit("minhash")
-    )
+        if have["text"].null_count():
+            missing = have.filter(pl.col("text").is_null())["example_id"][0]
+            raise UsageError(
+                f"there is no text of {missing!r}, which is to be compared", where="compare", expected="texts"
+            )
+        place = np.searchsorted(rows, some)
+        similarity = jaccard(have["text"], place, scheme.shingle, scheme.unit, lowercase=scheme.lowercase)
+        similarity = np.round(similarity, 9)
+        reached = similarity >= scheme.threshold - 1e-9
+        out.append(_Measured(some[reached], similarity[reached]))
+    return _Measured(*_joined(out))
 
 
-def _table(found: Iterable[pl.DataFrame], threshold: float) -> pl.DataFrame:
+def _named(one: pl.Series, other: pl.Series, similarity: NDArray[np.float64], method: str = "minhash") -> pl.DataFrame:
+    return pl.DataFrame(
+        {"one": one, "other": other, "similarity": similarity},
+        schema={"one": pl.String, "other": pl.String, "similarity": pl.Float64},
+    ).with_columns(method=pl.lit(method))
+
+
+def _table(found: list[pl.DataFrame], threshold: float) -> pl.DataFrame:
     """Put pairs in the schema of the table `pairs`."""
-    frame = pl.concat(list(found)).select(
+    frame = pl.concat(found).select(
         left_id=pl.min_horizontal("one", "other"),
         right_id=pl.max_horizontal("one", "other"),
         kind=pl.lit(KIND),

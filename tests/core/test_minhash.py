@@ -87,12 +87,15 @@ def test_minima_do_not_depend_on_order_repetition_or_the_cut_into_pieces() -> No
 
 def test_band_pairs_are_all_pairs_of_small_bands_and_a_window_of_crowds() -> None:
     small = np.array([[1, 5], [2, 6], [1, 7], [1, 8], [3, 9]], dtype=np.uint64)
-    pairs, crowded, left_out = band_pairs(small, 0)
+    pairs, crowded, left_out = band_pairs(np.arange(5), small[:, 0], small[:, 1], 5)
     assert sorted(map(tuple, decoded(pairs, 5).tolist())) == [(0, 2), (0, 3), (2, 3)]
     assert (len(crowded), left_out) == (0, 0)
+    some = np.array([0, 2, 3])  # of ten rows, those of one range of keys
+    pairs = band_pairs(some * 2, small[some, 0], np.zeros(10, np.uint64), 10)[0]
+    assert sorted(map(tuple, decoded(pairs, 10).tolist())) == [(0, 4), (0, 6), (4, 6)]
     size = CROWD + 40
     crowd = np.stack([np.ones(size, np.uint64), random.permutation(size).astype(np.uint64)], axis=1)
-    pairs, crowded, left_out = band_pairs(crowd, 0)
+    pairs, crowded, left_out = band_pairs(np.arange(size), crowd[:, 0], crowd[:, 1], size)
     assert len(pairs) == 0
     assert len(crowded) == REACH * size - REACH * (REACH + 1) // 2
     assert len(crowded) + left_out == size * (size - 1) // 2
@@ -104,20 +107,20 @@ def test_band_pairs_are_all_pairs_of_small_bands_and_a_window_of_crowds() -> Non
 
 def test_pairs_of_a_crowd_that_nothing_ties_are_counted() -> None:
     size = CROWD + 6
-    keys = np.ones((size + 2, 1), np.uint64)
-    keys[-2:] = 2
-    assert crowded_apart(keys, 0, np.zeros(size + 2, np.int64)) == 0
-    assert crowded_apart(keys, 0, np.arange(size + 2)) == size * (size - 1) // 2
-    assert crowded_apart(keys, 0, np.append([1, 1], np.zeros(size, np.int64))) == 2 * (size - 2)
+    key = np.ones(size + 2, np.uint64)
+    key[-2:] = 2
+    assert crowded_apart(key, np.zeros(size + 2, np.int64)) == 0
+    assert crowded_apart(key, np.arange(size + 2)) == size * (size - 1) // 2
+    assert crowded_apart(key, np.append([1, 1], np.zeros(size, np.int64))) == 2 * (size - 2)
 
 
 def test_pairs_between_old_and_new_are_those_of_the_whole_and_bounded_in_crowds() -> None:
     keys = random.integers(0, 40, size=(60, 3)).astype(np.uint64)
-    found, left_out = pairs_between(keys[:20], keys[20:])
+    found, left_out = pairs_between(keys[:20].T, keys[20:])
     true = {(i, j) for i in range(20) for j in range(40) if (keys[i] == keys[20 + j]).any()}
     assert set(map(tuple, found.tolist())) == true
     assert left_out == 0
     one = np.ones((2, 1), np.uint64)
-    found, left_out = pairs_between(one, np.ones((CROWD + 5, 1), np.uint64))
+    found, left_out = pairs_between(one.T, np.ones((CROWD + 5, 1), np.uint64))
     assert (len(found), left_out) == (2 * CROWD, 10)
     assert found[:, 1].max() == CROWD - 1

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradatim.schemas.hashing import normalise
 from gradatim.tasks.core.jaccard import jaccard
-from gradatim.tasks.core.shingles import Unit, chunks, digests, distinct, shingles
+from gradatim.tasks.core.shingles import Unit, chunks, digests, distinct, normalised, shingles
 
 WORDS = st.lists(st.sampled_from(["a", "b", "Ab", "ab", "é", "e\u0301", "1", "+", "-", "日本"]), max_size=9)
 GOLDEN = ["4c21f8e5db79beee", "042da15d41f99042", "c5c3cd11fd73a2d3"]
@@ -37,6 +38,19 @@ def test_the_hashes_are_those_of_the_first_release() -> None:
         "e932d71afddc92588044f8a624582c4c",
         None,
     ]
+
+
+@given(
+    st.lists(
+        st.text(st.characters(codec="utf-8"))
+        | st.text(st.sampled_from("ab \t\n\r\x0b\x0c\x1c\x1f\x85\xa0\u2003e\u0301"))
+    )
+)
+def test_columns_are_normalised_as_single_texts_are(texts: list[str]) -> None:
+    column = pl.Series(texts, dtype=pl.String)
+    assert normalised(column).to_list() == [normalise(text) for text in texts]
+    assert column.to_list() == texts  # what was given is as it was
+    assert digests(column).to_list() == [xxhash.xxh3_128_hexdigest(normalise(text).encode()) for text in texts]
 
 
 @pytest.mark.parametrize("unit", ["words", "characters"])

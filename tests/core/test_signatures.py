@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradatim.schemas.errors import DataRefused, UsageError
-from gradatim.tasks.core import minhash
+from gradatim.tasks.core import minhash, near_duplicates, signature_files
 from gradatim.tasks.core.components import components
 from gradatim.tasks.core.near_duplicates import Compared, Scheme, Texts, compare, signatures
 
@@ -162,3 +162,46 @@ def test_nothing_to_compare_is_no_error() -> None:
         kept = signatures(examples, SCHEME)
         assert compare(kept, reader(examples), SCHEME, kept[:0]).pairs.is_empty()
         assert compare(kept, reader(examples), SCHEME, []).candidates == 0
+
+
+@pytest.mark.parametrize("banded", [True, False])
+def test_parts_in_any_order_and_small_ranges_find_what_the_whole_finds(
+    monkeypatch: pytest.MonkeyPatch, banded: bool
+) -> None:
+    examples = frame([*sentences(400), None, "", "one", "one "])
+    kept = signatures(examples, SCHEME, banded=banded)
+    new, old = kept[150:], kept[:200]  # ids that are in both are new
+    true = [compare(kept, reader(examples), SCHEME), compare(new, reader(examples), SCHEME, old)]
+    assert len(true[0].pairs) > 100 * banded
+    monkeypatch.setattr(signature_files, "ROWS", 37)
+    monkeypatch.setattr(near_duplicates, "ROWS", 37)
+    monkeypatch.setattr(signature_files, "SLICE", 50)
+    monkeypatch.setattr(near_duplicates, "_VERIFIED", 11)
+    mixed = kept.sample(fraction=1, shuffle=True, seed=3)
+    for whole, some in [(mixed, None), (kept.lazy(), None), (mixed.iter_slices(90), None), (new, old.iter_slices(33))]:
+        found_here = compare(whole, reader(examples), SCHEME, () if some is None else some)
+        assert found_here.pairs.equals(true[some is not None].pairs)
+        assert found_here.candidates == true[some is not None].candidates
+
+
+def test_an_id_in_two_parts_and_parts_with_and_without_bands_are_refused() -> None:
+    examples = frame(["a b c d", "a b c e", "x y"])
+    kept = signatures(examples, SCHEME)
+    with pytest.raises(DataRefused, match="'q0001' stands twice"):
+        compare([kept[:2], kept[1:]], reader(examples), SCHEME)
+    with pytest.raises(UsageError, match="some signatures have bands"):
+        compare([kept[:1], signatures(examples[1:], SCHEME, banded=False)], reader(examples), SCHEME)
+
+
+def test_ranges_of_hashes_hold_every_row_once_and_equal_hashes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signature_files, "ROWS", 10)
+    values = np.random.default_rng(0).integers(0, 2**64, 300, dtype=np.uint64)
+    values[::7] = values[0]
+    values[1:3] = 0, 2**64 - 1
+    among = np.arange(300) % 5 > 0
+    parts = list(signature_files.by_range(values, among))
+    assert len(parts) > 10
+    assert sorted(np.concatenate(parts).tolist()) == np.flatnonzero(among).tolist()
+    assert all((np.diff(part) > 0).all() for part in parts)
+    seen = [set(values[part].tolist()) for part in parts]
+    assert sum(map(len, seen)) == len(set.union(*seen))
