@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from pydantic import BaseModel, ValidationError
 
-from gradatim.schemas.errors import UsageError, nearest
+from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.explain import explain
 from gradatim.schemas.recipe import Step
 
@@ -33,6 +33,17 @@ def as_frame(found: Any, what: str) -> pl.DataFrame:
             raise UsageError(str(error), where=what, expected="columns of one type each") from None
         return frame
     raise UsageError(f"found {type(found).__name__}", where=what, expected="a Polars, pandas or Arrow table")
+
+
+def as_examples(found: Any) -> pl.DataFrame:
+    """Take examples as a table; raises `DataRefused` where an example_id is null or stands twice."""
+    frame = as_frame(found, "examples")
+    if "example_id" in frame.columns:
+        ids = frame["example_id"]
+        if ids.null_count() or ids.n_unique() < len(ids):
+            what = "is null" if ids.null_count() else f"{ids.filter(ids.is_duplicated())[0]!r} stands twice"
+            raise DataRefused(f"an example_id {what}", where="examples", expected="a unique id a row")
+    return frame
 
 
 def as_responses(found: Any) -> dict[str, pl.DataFrame]:

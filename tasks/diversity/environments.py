@@ -174,3 +174,16 @@ def comparison_table(title: str, statistics: pl.DataFrame, metrics: Iterable[str
     left = len(order) - len(rows)
     note = f"{left} more comparisons in the table statistics" if left else ""
     return SummaryTable(title, ("subset", "compared with", *columns), tuple(rows), note=note)
+
+
+def unmeasured(statistics: Iterable[Statistic]) -> list[str]:
+    """Return the warning of comparisons that lack a number, with the first of them; none where each has all."""
+    lacking = [row for row in statistics if row.reference and (row.value is None or row.value != row.value)]
+    if not lacking:
+        return []
+    pairs = list(dict.fromkeys((row.subset, row.reference) for row in lacking))
+    names = list(dict.fromkeys(row.metric for row in lacking))
+    return [
+        f"too few rows of a side or of its labels: no {', '.join(names[:6])} for {len(pairs)} "
+        f"comparison{'' if len(pairs) == 1 else 's'}, first {' / '.join(pairs[0])}"
+    ]

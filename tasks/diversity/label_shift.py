@@ -19,7 +19,7 @@ from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.column_shift import jensen_shannon, total_variation, total_variation_noise
 from gradatim.tasks.diversity.embedding_shift import both
 from gradatim.tasks.diversity.environment_vectors import Integers, Placed, placed_vectors
-from gradatim.tasks.diversity.environments import EnvironmentConfig, Pair, comparison_table, largest
+from gradatim.tasks.diversity.environments import EnvironmentConfig, Pair, comparison_table, largest, unmeasured
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.shift_pictures import pairs_picture
 
@@ -111,7 +111,7 @@ def label_shift(tables: Mapping[str, pl.DataFrame], config: LabelShiftConfig, se
     overall = largest(statistics, [name for name in MEASURES if name != "label_p"], len(placed.ids))
     parameters = {**config.model_dump(mode="json"), "vectors": placed.kind, "seed": seed}
     table = statistics_table([*overall, *statistics], parameters)
-    warnings = list(placed.warnings)
+    warnings = [*placed.warnings, *unmeasured(statistics)]
     lost = [row for row in statistics if row.metric == "label_unshared" and (row.value or 0) > 0]
     if lost:
         most = max(lost, key=lambda row: row.value or 0.0)

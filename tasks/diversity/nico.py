@@ -19,7 +19,7 @@ from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.embedding_shift import told_apart
 from gradatim.tasks.diversity.environment_vectors import Integers, Placed, placed_vectors
-from gradatim.tasks.diversity.environments import EnvironmentConfig, Pair, comparison_table, largest
+from gradatim.tasks.diversity.environments import EnvironmentConfig, Pair, comparison_table, largest, unmeasured
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.shift_pictures import pairs_picture
 
@@ -78,7 +78,7 @@ def nico(tables: Mapping[str, pl.DataFrame], config: NicoConfig, seed: int) -> D
         main="concept_disagreement_max",
         parameters=parameters,
         source=SOURCE,
-        warnings=placed.warnings,
+        warnings=(*placed.warnings, *unmeasured(statistics)),
         pictures={
             "concept": Picture(
                 "How often the classifiers of two environments disagree on the rows of one of them",
