@@ -20,6 +20,7 @@ from gradatim.tasks.core.embeddings import finite
 from gradatim.tasks.core.neighbour_parts import Floats, Ints, equal_groups, matrix, mean, norms_of, scaled
 from gradatim.tasks.core.neighbours import NearestNeighbours
 from gradatim.tasks.core.reduce import one_thread, ordered_sum
+from gradatim.tasks.core.vector_rows import AnyVectors, VectorRows, vector_rows
 
 CHUNK = 65_536
 """Rows whose sums are taken together, in float64."""
@@ -66,12 +67,13 @@ class Clusters:
     def __len__(self) -> int:
         return len(self.centres)
 
-    def assign(self, vectors: NDArray[Any], *, threads: int | None = None) -> tuple[Ints, Floats]:
+    def assign(self, vectors: AnyVectors, *, threads: int | None = None) -> tuple[Ints, Floats]:
         """Give each row its nearest centre.
 
         Parameters
         ----------
-        vectors : array, shape (N, d)
+        vectors : array or VectorRows, shape (N, d)
+            Read some rows at a time.
 
         Returns
         -------
@@ -80,11 +82,11 @@ class Clusters:
         measure : numpy.ndarray, shape (N,), float64
             Cosine similarity or Euclidean distance to that centre, rounded to 1e-9; NaN where cluster is -1.
         """
-        return _assign(self.centres, self.metric, matrix(vectors, "k-means"), threads, "k-means")
+        return _assign(self.centres, self.metric, _rows_of(vectors, "k-means"), threads, "k-means")
 
 
 def k_means(
-    vectors: NDArray[Any],
+    vectors: AnyVectors,
     k: int,
     *,
     ids: pl.Series | Sequence[str] | None = None,
@@ -99,8 +101,8 @@ def k_means(
 
     Parameters
     ----------
-    vectors : array, shape (N, d)
-        Kept as float32. Under cosine, vectors of zeros have no direction and are left out.
+    vectors : array or VectorRows, shape (N, d)
+        Read as float32, some rows at a time. Under cosine, vectors of zeros have no direction and are left out.
     k : int
         Clusters; fewer are made where there are fewer different rows.
     ids : polars.Series or sequence of str, optional
@@ -125,7 +127,8 @@ def k_means(
     Notes
     -----
     ``sample * k * d`` products an iteration, then N k d to assign all rows. A cluster that loses its
-    rows starts again at the row farthest from its centre. Memory: one float32 copy of the sample.
+    rows starts again at the row farthest from its centre. Memory: one float32 copy of the sample, and about 30 bytes a
+    row: it grows no further with the rows where vectors come as `VectorRows` of what is on disk.
 
     Starts are drawn by k-means++ among ten hashed rows per cluster.
 
@@ -138,9 +141,9 @@ def k_means(
             raise UsageError(f"{name} is {number}", where=where, expected="at least 1")
     if metric not in ("cosine", "euclidean"):
         raise UsageError(f"there is no metric {metric!r}", where=where, expected="cosine or euclidean")
-    rows = matrix(vectors, where)
+    rows = _rows_of(vectors, where)
     names = pl.Series("id", ids if ids is not None else [f"{row:012d}" for row in range(len(rows))], dtype=pl.String)
-    if len(names) != len(rows) or names.null_count() or names.is_duplicated().any():
+    if len(names) != len(rows) or names.null_count() or _repeated(names):
         raise UsageError(f"{len(names)} ids came with {len(rows)} vectors", where=where, expected="an id for each")
     finite(rows, names, where)
     picks = _sample(rows, names, sample, metric, seed)
@@ -178,9 +181,21 @@ def occupancy_entropy(counts: NDArray[Any]) -> float:
     return max(0.0, -ordered_sum(p * np.log(p)))
 
 
-def _sample(rows: NDArray[np.float32], names: pl.Series, size: int, metric: Metric, seed: int) -> Ints:
+def _rows_of(vectors: AnyVectors, where: str) -> VectorRows:
+    return vectors if isinstance(vectors, VectorRows) else vector_rows(matrix(vectors, where))
+
+
+def _repeated(names: pl.Series) -> bool:
+    """Whether an id stands twice; sorted ones need no table of all."""
+    return bool((names == names.shift(1)).any() if names.is_sorted() else names.is_duplicated().any())
+
+
+def _sample(rows: VectorRows, names: pl.Series, size: int, metric: Metric, seed: int) -> Ints:
     """Return the rows that are fitted, in order of their ids."""
-    usable = np.flatnonzero(rows.any(axis=1)) if metric == "cosine" else np.arange(len(rows))
+    if metric == "cosine":
+        usable = np.flatnonzero(np.concatenate([np.zeros(0, bool), *(part.any(axis=1) for _, part in rows.slices())]))
+    else:
+        usable = np.arange(len(rows))
     if len(usable) > size:
         bits = random_bits(names.gather(usable), seed, "k-means/sample")
         usable = usable[np.argpartition(bits, size - 1)[:size]]
@@ -224,10 +239,14 @@ def _far_apart(pool: Floats, k: int, draws: Floats) -> Ints:
 
 
 def _assign(
-    centres: NDArray[np.float32], metric: Metric, rows: NDArray[np.float32], threads: int | None, where: str
+    centres: NDArray[np.float32], metric: Metric, rows: AnyVectors, threads: int | None, where: str
 ) -> tuple[Ints, Floats]:
-    found = NearestNeighbours(centres, metric=metric, threads=threads, where=where).search(rows, 1)
-    return found.index[:, 0], found.measure[:, 0]
+    near = NearestNeighbours(centres, metric=metric, threads=threads, where=where)
+    cluster, measure = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
+    for part, some in vector_rows(rows).slices():
+        found = near.search(some, 1)
+        cluster[part], measure[part] = found.index[:, 0], found.measure[:, 0]
+    return cluster, measure
 
 
 def _moved(
@@ -249,13 +268,13 @@ def _moved(
     return new
 
 
-def cluster_sums(rows: NDArray[Any], cluster: Ints, k: int) -> Floats:
+def cluster_sums(rows: AnyVectors, cluster: Ints, k: int) -> Floats:
     """Sum the rows of each cluster in float64, in the order of rows.
 
     Parameters
     ----------
-    rows : array, shape (N, d)
-        In canonical order.
+    rows : array or VectorRows, shape (N, d)
+        In canonical order; read some at a time.
     cluster : array of int, shape (N,)
         In [0, k); rows of -1 are left out.
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradatim.schemas.hashing import random_bits, value_hash
 from gradatim.tasks.core.reduce import BLOCK, Moments, moments, one_thread, ordered_sum
+from gradatim.tasks.core.vector_rows import AnyVectors
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -142,7 +143,7 @@ def gaussian(partial: Moments) -> Gaussian:
     return Gaussian(partial.n, mean, (spread + spread.T) / 2)
 
 
-def gaussian_of(vectors: NDArray[np.float32], centre: Floats) -> Gaussian:
+def gaussian_of(vectors: AnyVectors, centre: Floats) -> Gaussian:
     """Return mean and covariance of rows in canonical order, after subtracting `centre`, block by block."""
 
     def blocks() -> Iterator[Floats]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.tables import EMBEDDING
+from gradatim.tasks.core.vector_rows import AnyVectors, VectorRows
 
 ROWS = 8192
 """Rows that are looked at together."""
@@ -52,6 +53,27 @@ def vectors_of(tables: Any, name: str, where: str) -> Vectors:
         There is no such table, or it holds no vectors.
     DataRefused
         An id is null or stands twice, widths differ, or a vector holds NaN or infinity; the first such id is named.
+
+    Notes
+    -----
+    Vectors of float32 without nulls that stand in the order of ids are not copied; others are, on disk where they are
+    many. `placed_rows` copies none.
+    """
+    ids, rows, lacking = placed_rows(tables, name, where)
+    return Vectors(ids, rows.whole(), lacking)
+
+
+def placed_rows(tables: Any, name: str, where: str) -> tuple[pl.Series, VectorRows, pl.Series]:
+    """Find the vectors of the table ``features_{name}`` in the order of ids; arguments and errors as of `vectors_of`.
+
+    Returns
+    -------
+    ids : polars.Series of str, length N
+        Unique, sorted by their UTF-8 bytes.
+    rows : VectorRows, shape (N, d), float32
+        Finite. What the table holds is not copied, but for lists and other numbers than float32.
+    lacking : polars.Series of str
+        Ids whose vector is null.
     """
     table = f"features_{name}"
     if table not in tables:
@@ -62,24 +84,44 @@ def vectors_of(tables: Any, name: str, where: str) -> Vectors:
             expected="one of " + ", ".join(sorted(known)) if known else "a table of example_id and embedding",
             remedy=f"add features: {{{name}: {{from: FILE}}}} to the recipe, or give features={{{name!r}: ...}}",
         )
-    frame = tables[table].select(pl.col("example_id").cast(pl.String), pl.col(EMBEDDING))
+    names, column = tables[table]["example_id"].cast(pl.String), tables[table][EMBEDDING]
     where = f"{where}: features {name}"
-    kind = frame.schema[EMBEDDING]
-    if not isinstance(kind, pl.Array | pl.List) or not kind.inner.is_numeric():
+    kind = column.dtype
+    if not isinstance(kind, pl.Array | pl.List) or kind.inner is None or not kind.inner.is_numeric():
         raise UsageError(f"the column {EMBEDDING!r} holds {kind}", where=where, expected="lists or arrays of numbers")
-    if frame["example_id"].null_count():
+    if names.null_count():
         raise DataRefused("a row has no example_id", where=where, expected="an id for each vector")
-    if not frame["example_id"].is_sorted():
-        frame = frame.sort("example_id")
-    ids = frame["example_id"]
-    twice = (ids == ids.shift(1)).fill_null(False)
+    place = None
+    if not names.is_sorted():
+        place = names.arg_sort().to_numpy().astype(np.int64)
+        names = names.gather(place)
+    twice = (names == names.shift(1)).fill_null(False)
     if twice.any():
         raise DataRefused(
-            f"the id {ids.filter(twice)[0]!r} stands twice", where=where, expected="one vector an example"
+            f"the id {names.filter(twice)[0]!r} stands twice", where=where, expected="one vector an example"
         )
-    lacking = frame.filter(pl.col(EMBEDDING).is_null())["example_id"]
-    frame = frame.drop_nulls(EMBEDDING)
-    return Vectors(frame["example_id"], _matrix(frame, where), lacking)
+    lacking = names.head(0)
+    if column.null_count():
+        held = column.is_not_null().to_numpy()
+        place = np.arange(len(names)) if place is None else place
+        stays = held[place]
+        lacking, names, place = names.filter(~pl.Series(stays)), names.filter(pl.Series(stays)), place[stays]
+    rows = VectorRows(_source(column, names, place, where), place)
+    finite(rows, names, where)
+    return names, rows, lacking
+
+
+def numbers(column: pl.Series) -> NDArray[Any]:
+    """Return a column of arrays as one matrix, float32 or float64, without a copy where it is that in one piece.
+
+    What is null in a vector is NaN; a vector that is null holds nothing that counts.
+    """
+    if column.dtype.inner not in (pl.Float32, pl.Float64):  # type: ignore[attr-defined]
+        column = column.cast(pl.Array(pl.Float64, column.dtype.size))  # type: ignore[attr-defined]
+    held = column.rechunk().to_arrow()
+    width = held.type.list_size
+    flat = held.values.slice(held.offset * width, len(held) * width).to_numpy(zero_copy_only=False)
+    return np.asarray(flat).reshape(len(held), width)
 
 
 def features_at_hand(tables: Any, where: str) -> list[str]:
@@ -98,7 +140,7 @@ def features_at_hand(tables: Any, where: str) -> list[str]:
     return known
 
 
-def finite(matrix: NDArray[Any], ids: pl.Series | None, where: str) -> None:
+def finite(matrix: AnyVectors, ids: pl.Series | None, where: str) -> None:
     """Refuse NaN and infinity; the error names the first row at fault, by its id where there is one."""
     for start in range(0, len(matrix), ROWS):
         good = np.isfinite(matrix[start : start + ROWS]).all(axis=1)
@@ -112,10 +154,10 @@ def finite(matrix: NDArray[Any], ids: pl.Series | None, where: str) -> None:
             )
 
 
-def _matrix(frame: pl.DataFrame, where: str) -> NDArray[np.float32]:
-    column, ids = frame[EMBEDDING], frame["example_id"]
+def _source(column: pl.Series, ids: pl.Series, place: NDArray[np.int64] | None, where: str) -> NDArray[np.float32]:
+    """Return a column as a matrix; errors name the first id at fault in the order of `ids`, which stand at `place`."""
     if isinstance(column.dtype, pl.List):
-        widths = column.list.len()
+        widths = column.list.len() if place is None else column.list.len().gather(place)
         if widths.n_unique() > 1:
             row = int((widths != widths[0]).arg_max() or 0)
             raise DataRefused(
@@ -128,10 +170,10 @@ def _matrix(frame: pl.DataFrame, where: str) -> NDArray[np.float32]:
     if width == 0:
         raise DataRefused("the vectors have no numbers", where=where, expected="at least one dimension")
     column = column.cast(pl.Array(pl.Float32, width))
-    within = column.explode() if len(column) else pl.Series([], dtype=pl.Float32)
-    if within.null_count():
-        row = int(within.is_null().arg_max() or 0) // width
-        raise DataRefused(f"the vector of {ids[row]!r} holds a null", where=where, expected="finite numbers")
-    matrix = np.ascontiguousarray(within.to_numpy().reshape(len(column), width), dtype=np.float32)
-    finite(matrix, ids, where)
-    return matrix
+    if column.rechunk().to_arrow().values.null_count:
+        lacks = column.arr.eval(pl.element().is_null()).arr.any().fill_null(False)
+        lacks = lacks if place is None else lacks.gather(place)
+        if lacks.any():
+            named = ids[int(lacks.arg_max() or 0)]
+            raise DataRefused(f"the vector of {named!r} holds a null", where=where, expected="finite numbers")
+    return numbers(column)

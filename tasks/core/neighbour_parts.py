@@ -95,10 +95,16 @@ class Groups:
         return out
 
 
-def equal_groups(rows: NDArray[np.float32], by_tie: Ints, tie: Ints) -> Groups:
-    """Find equal vectors by their 128-bit hash; `by_tie` holds the rows in the order of ids, `tie` is its inverse."""
-    plain = rows + np.float32(0)  # one zero
-    digests = np.frombuffer(b"".join(map(xxhash.xxh3_128_digest, plain)), dtype=np.uint64).reshape(-1, 2)
+def equal_groups(rows: Any, by_tie: Ints, tie: Ints) -> Groups:
+    """Find equal vectors of float32 by their 128-bit hash; `rows` is sliced, an array or `VectorRows`.
+
+    `by_tie` holds the rows in the order of ids, `tie` is its inverse.
+    """
+    parts = []
+    for start in range(0, len(rows), ROWS):
+        plain = rows[start : start + ROWS] + np.float32(0)  # one zero
+        parts.append(b"".join(map(xxhash.xxh3_128_digest, plain)))
+    digests = np.frombuffer(b"".join(parts), dtype=np.uint64).reshape(-1, 2)
     frame = pl.DataFrame({"a": digests[:, 0], "b": digests[:, 1], "tie": tie})
     frame = frame.with_columns(pl.col("tie").min().over("a", "b").alias("first")).sort("first", "tie")
     first = frame["first"].to_numpy()

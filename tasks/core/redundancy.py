@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from gradatim.tasks.core.clusters import k_means
+from gradatim.tasks.core.clusters import Clusters, k_means
 from gradatim.tasks.core.neighbour_parts import Floats, Ints, equal_groups
 from gradatim.tasks.core.reduce import one_thread, processors
+from gradatim.tasks.core.vector_rows import AnyVectors, vector_rows
 
 BLOCK = 1024
 """Rows that are compared with all earlier ones together."""
+GATHERED = 16_384
+"""Rows of a group up to which they are gathered together."""
 LEVELS = 3
 """Times that a too large cluster is cut again."""
 
 
-def nearest_earlier(rows: NDArray[Any]) -> tuple[Floats, Ints]:
+def nearest_earlier(rows: AnyVectors) -> tuple[Floats, Ints]:
     """Find the most similar earlier row of each row.
 
     Parameters
     ----------
-    rows : array, shape (n, d)
+    rows : array or VectorRows, shape (n, d)
         In order, of length 1.
 
     Returns
@@ -37,9 +39,10 @@ def nearest_earlier(rows: NDArray[Any]) -> tuple[Floats, Ints]:
 
     Notes
     -----
-    O(m² d) for m different rows; equal rows cost nothing. Memory: a block of `BLOCK` rows by m.
+    O(m² d) for m different rows; equal rows cost nothing. Memory: the m rows in float64, and a block of `BLOCK` rows
+    by m.
     """
-    found = np.ascontiguousarray(rows, dtype=np.float32)
+    found = replace(vector_rows(rows), dtype=np.float32)
     similarity, index = np.full(len(found), np.nan), np.full(len(found), -1, dtype=np.int64)
     if not len(found):
         return similarity, index
@@ -65,15 +68,20 @@ def nearest_earlier(rows: NDArray[Any]) -> tuple[Floats, Ints]:
     return similarity, index
 
 
-def nearest_earlier_in_groups(rows: NDArray[Any], group: Ints) -> tuple[Floats, Ints]:
-    """Find the most similar earlier row of the same group; `group` is ascending. Groups run on all processors."""
+def nearest_earlier_in_groups(rows: AnyVectors, group: Ints) -> tuple[Floats, Ints]:
+    """Find the most similar earlier row of the same group; `group` is ascending. Groups run on all processors.
+
+    Of `VectorRows` only the groups that are worked on are gathered.
+    """
+    found = vector_rows(rows)
     similarity, index = np.full(len(rows), np.nan), np.full(len(rows), -1, dtype=np.int64)
     starts = np.flatnonzero(np.diff(group, prepend=group[0] - 1)) if len(group) else np.zeros(0, dtype=np.int64)
     ends = np.append(starts[1:], len(group))
 
     def fill(part: tuple[int, int]) -> None:
         low, high = part
-        value, place = nearest_earlier(rows[low:high])
+        # small groups are gathered once, large ones by slices
+        value, place = nearest_earlier(found[low:high] if high - low <= GATHERED else found.view(np.arange(low, high)))
         similarity[low:high], index[low:high] = value, np.where(place >= 0, place + low, -1)
 
     with one_thread(), ThreadPoolExecutor(processors()) as pool:
@@ -83,30 +91,35 @@ def nearest_earlier_in_groups(rows: NDArray[Any], group: Ints) -> tuple[Floats, 
 
 
 def bounded_clusters(
-    vectors: NDArray[np.float32], ids: pl.Series, k: int, *, largest: int, seed: int, where: str
-) -> tuple[Ints, Floats]:
-    """Give rows of length 1 a cluster of spherical k-means, cutting clusters of more than `largest` rows again.
+    vectors: AnyVectors, ids: pl.Series, k: int, *, largest: int, seed: int, where: str
+) -> tuple[Clusters, Ints, Floats]:
+    """Fit spherical k-means to rows of length 1, and cut the centres of clusters of more than `largest` rows again.
 
     Returns
     -------
+    Clusters
+        With a centre for each cluster: any row, also a later one, belongs to the nearest.
     cluster : numpy.ndarray, shape (N,), int64
-        From 0, none empty. One of more than `largest` rows is left only where k-means cannot cut it: equal rows.
+        From 0, none empty. One of more than `largest` rows is left only where `LEVELS` cuts do not suffice, as for
+        equal rows.
     similarity : numpy.ndarray, shape (N,), float64
         Cosine to the cluster's centre.
     """
-    found = k_means(vectors, k, ids=ids, seed=seed, where=where)
-    cluster, similarity = found.assign(vectors)
+    rows = vector_rows(vectors)
+    found = k_means(rows, k, ids=ids, seed=seed, where=where)
+    cluster, similarity = found.assign(rows)
     for _ in range(LEVELS):
-        size = np.bincount(cluster)
+        size = np.bincount(cluster, minlength=len(found))
         large = np.flatnonzero(size > largest)
-        if not len(large):
-            break
+        stay = [found.centres[size <= largest]]
         for number in large.tolist():
-            rows = np.flatnonzero(cluster == number)
-            pieces = k_means(
-                vectors[rows], math.ceil(2 * len(rows) / largest), ids=ids.gather(rows), seed=seed, where=where
-            )
-            piece, near = pieces.assign(vectors[rows])
-            cluster[rows] = np.where(piece == 0, number, cluster.max() + piece)
-            similarity[rows] = near
-    return np.unique(cluster, return_inverse=True)[1].astype(np.int64), similarity
+            there = np.flatnonzero(cluster == number)
+            pieces = math.ceil(2 * len(there) / largest)
+            cut = k_means(rows.view(there), pieces, ids=ids.gather(there), seed=seed, where=where)
+            stay.append(cut.centres)
+        if sum(map(len, stay)) <= len(found):
+            break
+        found = replace(found, centres=np.concatenate(stay))
+        cluster, similarity = found.assign(rows)
+    held, cluster = np.unique(cluster, return_inverse=True)
+    return replace(found, centres=found.centres[held]), cluster.astype(np.int64), similarity

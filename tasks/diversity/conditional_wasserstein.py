@@ -16,7 +16,7 @@ from gradatim.tasks.core.reduce import ordered_sum
 from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.environment_vectors import Placed, placed_vectors
-from gradatim.tasks.diversity.environments import EnvironmentConfig, Pair, comparison_table, largest
+from gradatim.tasks.diversity.environments import EnvironmentConfig, Pair, comparison_table, largest, unmeasured
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.shift_pictures import pairs_picture
 
@@ -64,14 +64,14 @@ def conditional_wasserstein(
         tables, config, "diversity conditional_wasserstein", features=config.features, column=config.column,
         label=config.label, together="", seed=seed,
     )  # fmt: skip
-    centre = placed.matrix.mean(axis=0, dtype=np.float64)
+    centre = placed.matrix.mean()
     statistics: list[Statistic] = []
     for pair in placed.environments.pairs:
         statistics += _compare(placed, pair, config, centre, seed)
     names = ["conditional_w2_gaussian", "conditional_w1_sliced", "label_unshared"]
     parameters = {**config.model_dump(mode="json"), "vectors": placed.kind, "seed": seed}
     table = statistics_table([*largest(statistics, names, len(placed.ids)), *statistics], parameters)
-    warnings = list(placed.warnings)
+    warnings = [*placed.warnings, *unmeasured(statistics)]
     lost = sum(row.metric == "label_unshared" and (row.value or 0) > 0 for row in statistics)
     if lost:
         warnings.append(f"{lost} comparisons have labels on one side only (label_unshared), which were left out")
@@ -109,7 +109,7 @@ def _compare(
         sample = [placed.matrix[placed.take(rows, config.most_rows)] for rows in here]
         values = {"conditional_w1_sliced": sliced_wasserstein(*sample, projections=config.projections, seed=seed)}
         if min(map(len, here)) > 1:
-            spread = [gaussian_of(placed.matrix[rows], centre) for rows in here]
+            spread = [gaussian_of(placed.matrix.view(rows), centre) for rows in here]
             values["conditional_w2_gaussian"] = float(np.sqrt(frechet(*spread)))
         more = f" & {config.label}={placed.labels[label]}"
         for name, value in values.items():

@@ -16,7 +16,7 @@ from gradatim.tasks.core.clusters import cluster_sums, k_means, occupancy_entrop
 from gradatim.tasks.core.cover import hashed_sample, k_centre, principal_map
 from gradatim.tasks.core.frames import polars_schema
 from gradatim.tasks.core.intervals import wilson
-from gradatim.tasks.core.neighbours import NearestNeighbours
+from gradatim.tasks.core.nearest_by_part import nearest_by_part
 from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.reduce import group_sums, ordered_sum
 from gradatim.tasks.core.registry import Config, Cost, register
@@ -196,8 +196,6 @@ def _whole(
     domain = _column(found.rows, config.by, "domain")
     codes, names = np.zeros(len(found.rows), dtype=np.int64), ["all"]
     statistics: list[Statistic] = []
-    matrix = found.matrix if config.metric == "cosine" else found.matrix - found.matrix.mean(axis=0, dtype=np.float64)
-    squares = np.einsum("nd,nd->n", matrix, matrix, dtype=np.float64)
     half = 2 if config.metric == "cosine" else 1
     name = "coverage_mean_distance" if config.metric == "cosine" else "coverage_mean_squared_distance"
     sets = [(codes, names)]
@@ -206,10 +204,10 @@ def _whole(
         values = common["name"].head(MEASURED).sort()
         place = domain.replace_strict(values, np.arange(len(values)), default=-1, return_dtype=pl.Int64).to_numpy()
         sets.append((place, [f"{config.by}={value}" for value in values.to_list()]))
-    for code, labels in sets:
+    totals, squares = _sums(found, config, [(code, len(labels)) for code, labels in sets])
+    for (code, labels), total in zip(sets, totals, strict=True):
         held = code >= 0
         n = np.bincount(code[held], minlength=len(labels))
-        total = cluster_sums(matrix, code, len(labels))
         clique = remote_clique(total, group_sums(code[held], squares[held], len(labels)), n.astype(np.float64)) / half
         size = np.zeros((len(labels), k), dtype=np.int64)
         np.add.at(size, (code[held], cluster[held]), 1)
@@ -223,6 +221,21 @@ def _whole(
             ]
     statistics.append(Statistic("all", "coverage_inertia", inertia, len(found.rows)))
     return statistics
+
+
+def _sums(
+    found: Located, config: CoverageConfig, groups: list[tuple[NDArray[np.int64], int]]
+) -> tuple[list[Floats], Floats]:
+    """Sum the rows of each group, of several ways to group them, and the squares of each row, some rows at a time."""
+    centre = 0.0 if config.metric == "cosine" else found.matrix.mean()
+    totals = [np.zeros((k, found.matrix.shape[1])) for _, k in groups]
+    squares = np.empty(len(found.rows))
+    for part, some in found.matrix.slices():
+        rows = some.astype(np.float64) - centre
+        squares[part] = np.einsum("nd,nd->n", rows, rows)
+        for total, (code, k) in zip(totals, groups, strict=True):
+            total += cluster_sums(rows, code[part], k)
+    return totals, squares
 
 
 def _centres(found: Located, config: CoverageConfig, seed: int) -> NDArray[np.int64]:
@@ -240,13 +253,9 @@ def _nearest(
     picks = rows[hashed_sample(found.ids.gather(rows), limit, seed, "coverage/queries")]
     if not len(picks):
         return Nearest(picks, picks, np.zeros(0), False)
-    whole = len(among) == len(found.rows)  # then the vectors need no copy
-    others, names = (found.matrix, found.ids) if whole else (found.matrix[among], found.ids.gather(among))
-    index = NearestNeighbours(others, names, metric=config.metric, where=WHERE)
-    answer = index.search(found.matrix[picks], 1, ids=found.ids.gather(picks))
-    at, measure = answer.index[:, 0], answer.measure[:, 0]
+    index, measure = nearest_by_part(found.matrix, found.ids, among, picks, metric=config.metric, where=WHERE)
     away = 1 - measure if config.metric == "cosine" else measure
-    return Nearest(picks, np.where(at >= 0, among[at], -1), np.round(away, 9), len(picks) < len(rows))
+    return Nearest(picks, index, np.round(away, 9), len(picks) < len(rows))
 
 
 def _joined(parts: list[Nearest]) -> Nearest:

@@ -18,6 +18,7 @@ from gradatim.tasks.core.ranks import percentile_and_bin
 from gradatim.tasks.core.reduce import one_thread, ordered_sum
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
+from gradatim.tasks.core.vector_rows import AnyVectors
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.vectors import locate, subset_names, text_column
 
@@ -49,13 +50,13 @@ class DomainBandsConfig(Config):
     )
 
 
-def domain_scores(matrix: NDArray[np.float32], code: NDArray[np.int64], centres: Floats) -> tuple[Floats, Floats]:
+def domain_scores(matrix: AnyVectors, code: NDArray[np.int64], centres: Floats) -> tuple[Floats, Floats]:
     """Return of each row the mean cosine to the centres of other domains, and that to its own.
 
     Parameters
     ----------
-    matrix : numpy.ndarray, shape (N, d)
-        Rows of length 1.
+    matrix : array or VectorRows, shape (N, d)
+        Rows of length 1, read some at a time.
     code : numpy.ndarray of int, shape (N,)
         Domain of each row.
     centres : numpy.ndarray, shape (K, d)
@@ -78,7 +79,7 @@ def domain_scores(matrix: NDArray[np.float32], code: NDArray[np.int64], centres:
     return np.round((total - own) / max(1, len(centres) - 1), 9), np.round(own, 9)
 
 
-def squared_distances(matrix: NDArray[np.float32], centres: Floats) -> Iterator[Floats]:
+def squared_distances(matrix: AnyVectors, centres: Floats) -> Iterator[Floats]:
     """Give the squared distances of rows to all centres, some rows at a time: shape (rows, K)."""
     squares = np.einsum("kd,kd->k", centres, centres)
     step = max(64, min(CHUNK, HELD // len(centres)))
@@ -133,7 +134,7 @@ def domain_bands(tables: Mapping[str, pl.DataFrame], config: DomainBandsConfig, 
     warnings = list(found.warnings)
     if not held.all():
         warnings.append(f"{int((~held).sum()):,} rows have no {config.by} and are in no band")
-    ids, matrix = found.ids.filter(by.is_not_null()), found.matrix if held.all() else found.matrix[held]
+    ids, matrix = found.ids.filter(by.is_not_null()), found.matrix.view(held)
     code = by.drop_nulls().replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64).to_numpy()
     n = np.bincount(code, minlength=len(names))
     centres = cluster_sums(matrix, code, len(names)) / n[:, None]
@@ -194,7 +195,7 @@ def _means(
     return [Statistic(subset, f"domain_{name}", ordered_sum(values[rows]) / n, n) for name, values in found.items()]
 
 
-def _to_own(matrix: NDArray[np.float32], code: NDArray[np.int64], centres: Floats) -> Floats:
+def _to_own(matrix: AnyVectors, code: NDArray[np.int64], centres: Floats) -> Floats:
     """Return the squared distance of each row to the centre of its domain."""
     own = np.empty(len(matrix))
     for start in range(0, len(matrix), CHUNK):

@@ -72,7 +72,7 @@ def embedding_shift(tables: Mapping[str, pl.DataFrame], config: EmbeddingShiftCo
         tables, config, "diversity embedding_shift", features=config.features, column=config.column,
         label=config.label, together=config.keep_together, seed=seed,
     )  # fmt: skip
-    centre = placed.matrix.mean(axis=0, dtype=np.float64)
+    centre = placed.matrix.mean()
     statistics: list[Statistic] = []
     warnings = list(placed.warnings)
     labels = list(range(len(placed.labels)))
@@ -132,7 +132,9 @@ def _compare(
         ("mmd_linear", "linear"), ("mmd_linear_p", "linear_p"), ("mmd_rbf", "rbf"), ("mmd_rbf_p", "rbf_p"),
     ):  # fmt: skip
         found.append((name, None if gap is None else getattr(gap, attribute), len(rows), None, None))
-    spread = [distances.gaussian_of(placed.matrix[side], centre) for side in sides] if min(map(len, sides)) > 1 else []
+    spread = (
+        [distances.gaussian_of(placed.matrix.view(side), centre) for side in sides] if min(map(len, sides)) > 1 else []
+    )
     found.append(("frechet", distances.frechet(*spread) if spread else None, n, None, None))
     return [
         Statistic(pair.subset + more, name, value, count, low, high, reference=pair.reference + more)

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.hashing import uniform
-from gradatim.tasks.core.embeddings import features_at_hand, vectors_of
+from gradatim.tasks.core.embeddings import features_at_hand, placed_rows
 from gradatim.tasks.core.two_sample import folds
+from gradatim.tasks.core.vector_rows import VectorRows
 from gradatim.tasks.diversity.environments import EnvironmentConfig, Environments, as_text, codes, environments_of
-from gradatim.tasks.diversity.vectors import hashed_ngrams
+from gradatim.tasks.diversity.vectors import HashedTexts
 
 Integers = NDArray[np.int64]
 MOST_LABELS = 1_000
@@ -29,7 +30,8 @@ class Placed:
     ----------
     ids : polars.Series of str, length n
         Sorted.
-    matrix : numpy.ndarray, shape (n, d), float32
+    matrix : VectorRows, shape (n, d), float32
+        Read where they are used: ``matrix[rows]``.
     environment, label : numpy.ndarray, shape (n,), int32
         Numbers of names; -1 where there is none.
     fold : numpy.ndarray, shape (n,), int64
@@ -44,7 +46,7 @@ class Placed:
     """
 
     ids: pl.Series
-    matrix: NDArray[np.float32]
+    matrix: VectorRows
     environment: NDArray[np.int32]
     label: NDArray[np.int32]
     fold: Integers
@@ -112,8 +114,8 @@ def placed_vectors(
         names = [features] if features else features_at_hand(tables, where)
         if len(names) > 1:
             raise UsageError("there are several features", where=where, expected=f"features: {' or '.join(names)}")
-        found = vectors_of(tables, names[0], where)
-        ids, matrix, kind = found.ids, found.matrix, "features"
+        ids, matrix, _ = placed_rows(tables, names[0], where)
+        kind = "features"
     else:
         ids, matrix, kind = (*_hashed(examples, column, where), "hashed words")
     rows = (
@@ -124,8 +126,7 @@ def placed_vectors(
     )
     lacking = int((known["environment"] >= 0).sum()) - len(rows)
     ids, key = rows["example_id"], rows["key"].fill_null(rows["example_id"])
-    if len(rows) < len(matrix):
-        matrix = matrix[rows["row"].to_numpy()]
+    matrix = matrix.view(rows["row"].to_numpy())
     code = rows["environment"].to_numpy()
     empty = [name for i, name in enumerate(environments.names) if not (code == i).any()]
     if empty:
@@ -156,7 +157,7 @@ def placed_vectors(
     )  # fmt: skip
 
 
-def _hashed(examples: pl.DataFrame, column: str, where: str) -> tuple[pl.Series, NDArray[np.float32]]:
+def _hashed(examples: pl.DataFrame, column: str, where: str) -> tuple[pl.Series, VectorRows]:
     if column not in examples.columns:
         raise UsageError(
             f"there are no features, and examples has no column {column!r}{nearest(column, examples.columns)}",
@@ -166,5 +167,4 @@ def _hashed(examples: pl.DataFrame, column: str, where: str) -> tuple[pl.Series,
     if examples.schema[column] != pl.String:
         raise UsageError(f"column {column!r} holds {examples.schema[column]}", where=where, expected="texts")
     rows = examples.select(pl.col("example_id").cast(pl.String), pl.col(column)).drop_nulls().sort("example_id")
-    parts = [hashed_ngrams(part[column].to_list()).astype(np.float32) for part in rows.iter_slices(8192)]
-    return rows["example_id"], np.concatenate(parts) if parts else np.empty((0, 256), dtype=np.float32)
+    return rows["example_id"], VectorRows(HashedTexts(rows[column]).kept())

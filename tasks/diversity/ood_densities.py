@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from gradatim.schemas.hashing import random_bits
 from gradatim.tasks.core.distances import generator
+from gradatim.tasks.core.ood_shift import Formula
 from gradatim.tasks.core.reduce import one_thread
+from gradatim.tasks.core.vector_rows import AnyVectors
 from gradatim.tasks.diversity import kernel_density
 
-Formula = Literal["hellinger", "original"]
 EPS_DIV, EPS_COR = 1e-12, 5e-4
 WIDTH = 8
 """Dimensions in which densities are estimated."""
@@ -25,14 +26,6 @@ LOW, HIGH, STEPS = 0.005, 0.01, 20
 MOST_LABELS = 50
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Shift:
-    """Diversity shift and correlation shift, each in [0, 1]."""
-
-    diversity: float
-    correlation: float
 
 
 @dataclass(frozen=True)
@@ -68,7 +61,7 @@ class Grid:
 
 
 def density_shift(
-    matrix: NDArray[np.float32],
+    matrix: AnyVectors,
     label: NDArray[np.int32],
     ids: pl.Series,
     sides: list[Integers],

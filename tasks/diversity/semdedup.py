@@ -81,6 +81,7 @@ def redundant(table: pl.DataFrame, epsilon: float) -> pl.Series:
     ),
     source=SOURCE,
     maturity="experimental",
+    revision=2,
 )
 def semdedup(tables: Mapping[str, pl.DataFrame], config: SemDeDupConfig, seed: int) -> Diversity:
     """Learned redundancy (SemDeDup): each row's largest cosine to an earlier row of its cluster, for any threshold.
@@ -93,10 +94,10 @@ def semdedup(tables: Mapping[str, pl.DataFrame], config: SemDeDupConfig, seed: i
     by = text_column(found.rows, config.by, WHERE) if config.by else None
     n = len(found.rows)
     asked = config.clusters or max(1, min(MOST_CLUSTERS, n // ROWS_PER_CLUSTER))
-    cluster, near = bounded_clusters(found.matrix, found.ids, asked, largest=config.largest, seed=seed, where=WHERE)
+    _, cluster, near = bounded_clusters(found.matrix, found.ids, asked, largest=config.largest, seed=seed, where=WHERE)
     order = _order(found.ids, cluster, near, config.order, seed)
     similarity, index = np.full(n, np.nan), np.full(n, -1, dtype=np.int64)
-    value, place = nearest_earlier_in_groups(found.matrix[order], cluster[order])
+    value, place = nearest_earlier_in_groups(found.matrix.view(order), cluster[order])
     similarity[order], index[order] = value, np.where(place >= 0, order[place], -1)
     size = np.bincount(cluster)
     statistics = [

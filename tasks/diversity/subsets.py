@@ -179,8 +179,13 @@ def subsets(tables: Mapping[str, pl.DataFrame], config: SubsetsConfig, seed: int
     code = by.replace_strict(names, np.arange(len(names)), default=-1, return_dtype=pl.Int64).fill_null(-1).to_numpy()
     n = np.bincount(code[code >= 0], minlength=len(names))
     totals = cluster_sums(found.matrix, code, len(names))
-    squares = np.einsum("nd,nd->n", found.matrix, found.matrix, dtype=np.float64)
-    per = np.array([ordered_sum(squares[code == i]) for i in range(len(names))])
+    squares = np.empty(len(code))
+    for part, some in found.matrix.slices():
+        squares[part] = np.einsum("nd,nd->n", some, some, dtype=np.float64)
+    order = np.argsort(code, kind="stable")
+    ends = np.searchsorted(code[order], np.arange(len(names) + 1))
+    of = [order[ends[i] : ends[i + 1]] for i in range(len(names))]
+    per = np.array([ordered_sum(squares[here]) for here in of])
     distance = remote_clique(totals, per, n.astype(np.float64)) / 2
     eta, adjusted = fragmentation(totals, ordered_sum(per), n)
     rows = int(n.sum())
@@ -192,10 +197,12 @@ def subsets(tables: Mapping[str, pl.DataFrame], config: SubsetsConfig, seed: int
     size = int(min(config.sample_size, max(2, n.min())))
     if size < config.sample_size:
         warnings.append(f"subsets are compared by the Vendi score of {size:,} rows, as many as the smallest has")
-    samples = {}
+    kept = sorted(sizes["name"].head(config.largest).to_list())
+    compared, samples = set(kept), {}
     for i, name in enumerate(names):
-        drawn = _sample(found.ids, np.flatnonzero(code == i), config.sample_size, seed)
-        samples[name] = found.matrix[drawn].astype(np.float64)
+        drawn = _sample(found.ids, of[i], config.sample_size, seed)
+        if name in compared:
+            samples[name] = found.matrix[drawn].astype(np.float64)
         values = spectrum(moments([found.matrix[_sample(found.ids, drawn, size, seed)]], prepare=directed))
         subset = f"{config.by}={name}"
         statistics.append(Statistic(subset, "subset_mean_distance", float(distance[i]), int(n[i])))
@@ -204,7 +211,6 @@ def subsets(tables: Mapping[str, pl.DataFrame], config: SubsetsConfig, seed: int
             Statistic(subset, f"subset_vendi_q{q:g}", effective_number(values, q, size), min(size, int(n[i])))
             for q in config.orders
         ]
-    kept = sorted(sizes["name"].head(config.largest).to_list())
     if len(kept) < len(names):
         warnings.append(f"the {len(kept):,} subsets with most rows of {len(names):,} are compared with each other")
     inner = {name: _mean_distance(samples[name], samples[name]) for name in kept}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.tables import EMBEDDING
-from gradatim.tasks.core.embeddings import finite
-from gradatim.tasks.core.neighbour_parts import norms_of, scaled
+from gradatim.tasks.core.embeddings import finite, numbers
+from gradatim.tasks.core.neighbour_parts import norms_of
+from gradatim.tasks.core.vector_rows import SLICE, VectorRows, scratch
 
 HASHED_WIDTH = 256
 """Width of hashed text vectors."""
-SLICE = 65_536
-"""Rows whose vectors are read together."""
 SUBSETS = 5_000
 """Values of a column up to which each is measured as a subset."""
 
@@ -51,9 +50,40 @@ def hashed_ngrams(texts: list[str], width: int = HASHED_WIDTH) -> Floats:
     return np.asarray(vectorizer.transform(texts).toarray(), dtype=np.float64) if texts else np.empty((0, width))
 
 
+@dataclass(frozen=True)
+class HashedTexts:
+    """Vectors of hashed words, made when they are asked for.
+
+    Attributes
+    ----------
+    texts : polars.Series of str, without nulls
+    """
+
+    texts: pl.Series
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and width."""
+        return len(self.texts), HASHED_WIDTH
+
+    def __getitem__(self, rows: slice | NDArray[Any]) -> Floats:
+        some = self.texts[rows] if isinstance(rows, slice) else self.texts.gather(rows)
+        return hashed_ngrams(some.to_list())
+
+    def kept(self) -> NDArray[np.float32]:
+        """Hash all texts once: in memory, or on disk where they are many (`scratch`)."""
+        out = scratch(*self.shape)
+        for start in range(0, len(out), SLICE):
+            out[start : start + SLICE] = self[start : start + SLICE]
+        return out
+
+
 def vector_source(
     tables: Mapping[str, pl.DataFrame], features: str, column: str, where: str = "diversity vendi"
-) -> tuple[pl.DataFrame, Callable[[pl.DataFrame], NDArray[Any]]]:
+) -> tuple[pl.DataFrame, VectorRows]:
     """Find the vectors of the examples.
 
     Parameters
@@ -70,9 +100,10 @@ def vector_source(
     Returns
     -------
     polars.DataFrame
-        Sorted by example_id, with the columns of examples and ``vector``; rows without a vector are left out.
-    callable
-        Turns some of these rows into an array of shape (rows, width), not normalised.
+        The columns of examples, sorted by example_id; rows without a vector are left out.
+    VectorRows
+        The vector of each of these rows, not normalised; none is copied or made before it is read, but of lists and of
+        numbers other than floats.
     """
     examples = tables["examples"]
     examples = examples if examples["example_id"].is_sorted() else examples.sort("example_id")
@@ -86,7 +117,8 @@ def vector_source(
                 where=where,
                 expected=", ".join(known) or "a table features_NAME beside examples",
             )
-        rows = _with_features(examples, tables[name], f"{where}: features {features}")
+        left, place = _matched(examples, tables[name], f"{where}: features {features}")
+        vectors = tables[name][EMBEDDING]
     else:
         if column not in examples.columns:
             raise UsageError(
@@ -94,15 +126,31 @@ def vector_source(
                 where=where,
                 expected=", ".join(examples.columns),
             )
-        rows = examples.with_columns(vector=pl.col(column))
-    if rows["vector"].null_count():
-        rows = rows.drop_nulls("vector")
-    kind = rows.schema["vector"]
-    if kind == pl.String:
-        return rows, lambda part: hashed_ngrams(part["vector"].to_list())
-    if isinstance(kind, (pl.List, pl.Array)) and kind.inner is not None and kind.inner.is_numeric():
-        return rows, _numbers
-    raise UsageError(f"column {column!r} holds {kind}", where=where, expected="text, or lists of numbers of one length")
+        left, place, vectors = None, None, examples[column]
+    if vectors.null_count():
+        held = vectors.is_not_null().to_numpy()
+        rows = np.arange(len(vectors)) if place is None else place
+        kept = held[rows]
+        left = np.flatnonzero(kept) if left is None else left[kept]
+        place = rows[kept]
+    rows_of = examples if left is None else examples[left]
+    if vectors.dtype == pl.String:
+        texts = vectors if place is None else vectors.gather(place)
+        return rows_of, VectorRows(HashedTexts(texts), dtype=np.float64)
+    kind = vectors.dtype
+    if not isinstance(kind, (pl.List, pl.Array)) or kind.inner is None or not kind.inner.is_numeric():
+        raise UsageError(
+            f"column {column!r} holds {kind}", where=where, expected="text, or lists of numbers of one length"
+        )
+    if isinstance(kind, pl.List):
+        widths = vectors.list.len().drop_nulls().unique().sort()
+        if len(widths) > 1:
+            raise DataRefused(
+                f"the vectors have different lengths: {widths.to_list()[:5]}", expected="one length for all rows"
+            )
+        vectors = vectors.list.to_array(int(widths[0]) if len(widths) else 0)
+    source = numbers(vectors)
+    return rows_of, VectorRows(source, place, dtype=source.dtype)
 
 
 @dataclass(frozen=True)
@@ -113,8 +161,8 @@ class Located:
     ----------
     rows : polars.DataFrame
         Columns of examples, sorted by example_id.
-    matrix : numpy.ndarray, shape (len(rows), d), float32
-        Finite; under cosine of length 1.
+    matrix : VectorRows, shape (len(rows), d), float32
+        Finite; under cosine of length 1. Read some rows at a time.
     warnings : tuple of str
         What was left out.
     name : str
@@ -122,7 +170,7 @@ class Located:
     """
 
     rows: pl.DataFrame
-    matrix: NDArray[np.float32]
+    matrix: VectorRows
     warnings: tuple[str, ...]
     name: str
 
@@ -135,32 +183,31 @@ class Located:
 def locate(
     tables: Mapping[str, pl.DataFrame], features: str, column: str, where: str, *, cosine: bool = True
 ) -> Located:
-    """Take the vectors of the examples as one matrix, those without (or, under cosine, without a direction) left out.
+    """Find the vectors of the examples, those without (or, under cosine, without a direction) left out.
 
     Parameters as for `vector_source`. Raises `DataRefused` where no example has one, or one holds NaN or infinity (the
-    first id is named). Memory: 4 bytes a number, and as much again while rows of zeros are left out.
+    first id is named). Vectors are looked through some rows at a time and stay where they are: 9 bytes a row.
     """
-    found, read = vector_source(tables, features, column, where)
-    text = found.schema["vector"] == pl.String
-    if text and len(found):
-        parts = [read(part).astype(np.float32) for part in found.iter_slices(SLICE)]
-        matrix = np.concatenate(parts)
-        del parts
-    else:  # vectors of float32 in one piece are not copied
-        matrix = np.asarray(read(found), dtype=np.float32) if len(found) else np.zeros((0, 1), dtype=np.float32)
-    ids = found["example_id"]
-    finite(matrix, ids, where)
-    rows = found.drop("vector")
+    rows, source = vector_source(tables, features, column, where)
+    text = isinstance(source.source, HashedTexts)
+    if isinstance(source.source, HashedTexts):
+        source = VectorRows(source.source.kept())
+    matrix = replace(source, dtype=np.float32)
+    ids = rows["example_id"]
+    held = np.ones(len(matrix), dtype=bool)
+    for part, some in matrix.slices():
+        norms = norms_of(some)
+        if not np.isfinite(norms).all():
+            finite(matrix, ids, where)
+        held[part] = norms > 0
     missing = len(tables["examples"]) - len(rows)
     warnings = [f"{missing:,} examples have no vector and were left out"] if missing else []
     if cosine:
-        norms = norms_of(matrix)
-        held = norms > 0
         if not held.all():
             count = len(held) - int(held.sum())
             warnings.append(f"{count:,} examples have a vector of zeros (no words?) and were left out")
-            rows, matrix, norms = rows.filter(pl.Series(held)), matrix[held], norms[held]
-        matrix = scaled(matrix, norms)
+            rows, matrix = rows.filter(pl.Series(held)), matrix.view(held)
+        matrix = replace(matrix, unit=True)
     if not len(rows):
         raise DataRefused(
             f"none of {len(tables['examples']):,} examples has a vector{' that is not zero' if cosine else ''}",
@@ -228,31 +275,21 @@ def subset_names(column: pl.Series, where: str) -> list[str]:
     return names
 
 
-def _with_features(examples: pl.DataFrame, table: pl.DataFrame, where: str) -> pl.DataFrame:
-    """Join vectors by light columns, so that vectors in the order of ids are not copied."""
-    left = examples.select("example_id").with_row_index("left")
-    right = table.select(pl.col("example_id").cast(pl.String)).with_row_index("right")
-    both = left.join(right, on="example_id", how="inner").sort("left", "right")
+def _matched(
+    examples: pl.DataFrame, table: pl.DataFrame, where: str
+) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+    """Return the rows of examples that have a vector and the place of each; None for all of them, in their order."""
+    left, right = examples["example_id"].cast(pl.String), table["example_id"].cast(pl.String)
+    if len(left) == len(right) and (left == right).all() and not (left == left.shift(1)).any():
+        return None, None
+    both = (
+        pl.DataFrame({"id": left})
+        .with_row_index("left")
+        .join(pl.DataFrame({"id": right}).with_row_index("right"), on="id", how="inner")
+        .sort("left", "right")
+    )
     if both["left"].is_duplicated().any():
-        twice = both.filter(both["left"].is_duplicated())["example_id"][0]
+        twice = both.filter(both["left"].is_duplicated())["id"][0]
         raise DataRefused(f"the id {twice!r} stands twice", where=where, expected="one vector an example")
-    vectors, place = table[EMBEDDING], both["right"]
-    if len(place) != len(vectors) or not (place.to_numpy() == np.arange(len(place))).all():
-        vectors = vectors.gather(place)
-    rows = examples if len(both) == len(examples) else examples[both["left"]]
-    return rows.with_columns(vectors.alias("vector"))
-
-
-def _numbers(part: pl.DataFrame) -> NDArray[Any]:
-    column = part["vector"]
-    if isinstance(column.dtype, pl.List):
-        widths = column.list.len().unique()
-        if len(widths) > 1:
-            raise DataRefused(
-                f"the vectors have different lengths: {sorted(widths.to_list())[:5]}",
-                expected="one length for all rows",
-            )
-        column = column.list.to_array(int(widths[0])) if len(widths) else column.list.to_array(0)
-    narrow = column.dtype.inner == pl.Float32  # type: ignore[attr-defined]
-    found = np.asarray(column.to_numpy(), dtype=np.float32 if narrow else np.float64)
-    return found.reshape(len(part), -1) if len(part) else found.reshape(0, column.dtype.shape[0])  # type: ignore[attr-defined]
+    whole = len(both) == len(examples)
+    return None if whole else both["left"].to_numpy().astype(np.int64), both["right"].to_numpy().astype(np.int64)

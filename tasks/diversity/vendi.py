@@ -17,9 +17,10 @@ from gradatim.tasks.core.frames import polars_schema
 from gradatim.tasks.core.reduce import BLOCK, Moments, moments, ordered_sum
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
+from gradatim.tasks.core.vector_rows import VectorRows
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.spectra import effective_number, fourier_features, median_distance, spectrum
-from gradatim.tasks.diversity.vectors import directed, subset_names, text_column, vector_source
+from gradatim.tasks.diversity.vectors import HashedTexts, directed, subset_names, text_column, vector_source
 
 SOURCE = (
     "D. Friedman, A. B. Dieng (2023). The Vendi Score: a diversity evaluation metric for machine learning; "
@@ -27,6 +28,7 @@ SOURCE = (
 )
 FOURIER = "A. Rahimi, B. Recht (2007). Random features for large-scale kernel machines"
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 
 class VendiConfig(Config):
@@ -79,18 +81,22 @@ def vendi(tables: Mapping[str, pl.DataFrame], config: VendiConfig, seed: int) ->
         raise UsageError(
             f"examples has no column {config.by!r}{nearest(config.by, columns)}", expected=", ".join(columns)
         )
-    rows, read = vector_source(tables, config.features, config.column)
-    prepare, bandwidth = _kernel(rows, read, config, seed)
-    subsets = [("all", rows)]
+    rows, vectors = vector_source(tables, config.features, config.column)
+    ids = rows["example_id"]
+    prepare, bandwidth = _kernel(ids, vectors, config, seed)
+    subsets = [("all", np.arange(len(rows)))]
     if config.by:
-        subset_names(text_column(rows, config.by, "diversity vendi"), "diversity vendi")  # refuses too many
-        parts = rows.drop_nulls(config.by).with_columns(pl.col(config.by).cast(pl.String)).sort(config.by, "example_id")
-        subsets += [(f"{config.by}={p[config.by][0]}", p) for p in parts.partition_by(config.by, maintain_order=True)]
+        by = text_column(rows, config.by, "diversity vendi")
+        names = subset_names(by, "diversity vendi")
+        code = by.replace_strict(names, np.arange(len(names)), default=-1, return_dtype=pl.Int32).fill_null(-1)
+        order = np.argsort(code.to_numpy(), kind="stable")
+        starts = np.searchsorted(code.to_numpy()[order], np.arange(len(names) + 1))
+        subsets += [(f"{config.by}={name}", order[starts[i] : starts[i + 1]]) for i, name in enumerate(names)]
     zeros = 0
-    measured: dict[str, tuple[Moments, pl.DataFrame]] = {}
+    measured: dict[str, tuple[Moments, Integers]] = {}
     for subset, part in subsets:
-        found = _moments(part, read, prepare)
-        kept = part if found.n == len(part) else part.filter(_directions(part, read))
+        found = _moments(ids, vectors.view(part), part, prepare)
+        kept = part if found.n == len(part) else part[_directions(vectors.view(part))]
         zeros += len(part) - len(kept) if subset == "all" else 0
         if found.n:
             measured[subset] = (found, kept)
@@ -104,7 +110,8 @@ def vendi(tables: Mapping[str, pl.DataFrame], config: VendiConfig, seed: int) ->
     size = min(config.sample_size, *(found.n for found, _ in measured.values()))
     statistics: list[Statistic] = []
     for subset, (found, kept) in measured.items():
-        samples = [spectrum(_moments(s, read, prepare)) for s in _samples(kept, size, config.samples, seed)]
+        drawings = _samples(ids, kept, size, config.samples, seed)
+        samples = [spectrum(_moments(ids, vectors.view(some), some, prepare)) for some in drawings]
         values = spectrum(found)
         for q in config.orders:
             name = f"q{q:g}"
@@ -113,7 +120,7 @@ def vendi(tables: Mapping[str, pl.DataFrame], config: VendiConfig, seed: int) ->
             low, high = np.quantile(drawn, [0.025, 0.975])
             mean = ordered_sum(drawn) / len(drawn)
             statistics.append(Statistic(subset, f"vendi_sample_{name}", mean, size, float(low), float(high)))
-    text = rows.schema["vector"] == pl.String
+    text = isinstance(vectors.source, HashedTexts)
     parameters = {
         **config.model_dump(exclude={"orders"}),
         "orders": [f"{q:g}" for q in config.orders],
@@ -140,22 +147,19 @@ def vendi(tables: Mapping[str, pl.DataFrame], config: VendiConfig, seed: int) ->
     )
 
 
-Read = Callable[[pl.DataFrame], NDArray[Any]]
-
-
 def _kernel(
-    rows: pl.DataFrame, read: Read, config: VendiConfig, seed: int
+    ids: pl.Series, vectors: VectorRows, config: VendiConfig, seed: int
 ) -> tuple[Callable[[NDArray[Any]], Floats], float | None]:
     """Return what turns a block of vectors into rows of length 1, and the bandwidth."""
-    if config.kernel == "cosine" or not len(rows):
+    if config.kernel == "cosine" or not len(ids):
         return directed, None
-    order = np.argsort(random_bits(rows["example_id"], seed, "vendi/bandwidth"), kind="stable")[:1000]
-    some = read(rows[np.sort(order)])
+    order = np.argsort(random_bits(ids, seed, "vendi/bandwidth"), kind="stable")[:1000]
+    some = vectors[np.sort(order)]
     bandwidth = config.bandwidth or median_distance(some)
     return fourier_features(some.shape[1], bandwidth, config.frequencies, seed), bandwidth
 
 
-def _moments(rows: pl.DataFrame, read: Read, prepare: Callable[[NDArray[Any]], Floats]) -> Moments:
+def _moments(ids: pl.Series, vectors: VectorRows, rows: Integers, prepare: Callable[[NDArray[Any]], Floats]) -> Moments:
     """Accumulate the moments of the prepared vectors of `rows`; an error names the id at fault."""
     if not len(rows):
         return Moments(0, np.zeros(0), np.zeros((0, 0)))
@@ -166,22 +170,20 @@ def _moments(rows: pl.DataFrame, read: Read, prepare: Callable[[NDArray[Any]], F
         return prepare(block)
 
     try:
-        return moments((read(part) for part in rows.iter_slices(BLOCK)), prepare=checked)
+        return moments((part for _, part in vectors.slices(BLOCK)), prepare=checked)
     except DataRefused:
-        for part in rows.iter_slices(BLOCK):
-            finite(read(part), part["example_id"], "diversity vendi")
+        finite(vectors, ids.gather(rows), "diversity vendi")
         raise
 
 
-def _directions(rows: pl.DataFrame, read: Read) -> pl.Series:
-    return pl.concat([pl.Series(read(part).any(axis=1)) for part in rows.iter_slices(BLOCK)])
+def _directions(vectors: VectorRows) -> NDArray[np.bool_]:
+    return np.concatenate([part.any(axis=1) for _, part in vectors.slices(BLOCK)])
 
 
-def _samples(rows: pl.DataFrame, size: int, samples: int, seed: int) -> Iterable[pl.DataFrame]:
+def _samples(ids: pl.Series, rows: Integers, size: int, samples: int, seed: int) -> Iterable[Integers]:
     """Draw `samples` sets of `size` rows: windows of one random order, disjoint where there are rows enough."""
-    bits = pl.Series("bits", random_bits(rows["example_id"], seed, "vendi sample"))
-    order = pl.DataFrame({"bits": bits, "example_id": rows["example_id"]}).with_row_index("row")
-    positions = order.sort("bits", "example_id")["row"].to_numpy()
+    bits = random_bits(ids.gather(rows), seed, "vendi sample")
+    order = rows[np.lexsort((rows, bits))]  # ties by id: rows stand in that order
     for number in range(samples):
-        window = (number * len(positions) // samples + np.arange(size)) % len(positions)
-        yield rows[np.sort(positions[window])]
+        window = (number * len(order) // samples + np.arange(size)) % len(order)
+        yield np.sort(order[window])

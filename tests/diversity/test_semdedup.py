@@ -119,13 +119,15 @@ def test_the_order_of_rows_changes_nothing_and_the_seed_the_random_order() -> No
 def test_a_cluster_that_is_too_large_is_cut_again_but_equal_rows_are_not() -> None:
     rows = unit(1000, 5)
     ids = pl.Series([f"e{i:04d}" for i in range(1000)])
-    cluster, near = bounded_clusters(rows, ids, 1, largest=200, seed=0, where="x")
+    clusters, cluster, near = bounded_clusters(rows, ids, 1, largest=200, seed=0, where="x")
     size = np.bincount(cluster)
     assert size.min() > 0
     assert size.max() <= 200
     assert (near > 0).all()
+    assert (clusters.assign(rows)[0] == cluster).all()
+    assert len(clusters) == len(size)
     same = np.tile(rows[:1], (1000, 1))
-    cluster, _ = bounded_clusters(same, ids, 1, largest=200, seed=0, where="x")
+    _, cluster, _ = bounded_clusters(same, ids, 1, largest=200, seed=0, where="x")
     assert np.bincount(cluster).tolist() == [1000]
     found = run(frame(same), largest=200)
     assert found.value("semdedup_removed_0.01") == 999 / 1000

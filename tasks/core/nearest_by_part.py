@@ -1,0 +1,69 @@
+"""The nearest of many rows to each of many others, with neither in memory as a whole."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from gradatim.tasks.core.neighbours import NearestNeighbours
+from gradatim.tasks.core.vector_rows import SLICE, VectorRows
+
+BASE = 131_072
+"""Rows that are looked through together."""
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def nearest_by_part(
+    vectors: VectorRows,
+    ids: pl.Series,
+    among: Ints,
+    rows: Ints,
+    *,
+    metric: Literal["cosine", "euclidean"] = "cosine",
+    where: str = "nearest neighbours",
+) -> tuple[Ints, Floats]:
+    """Find the nearest of the rows `among` to each of `rows`, but itself.
+
+    Parameters
+    ----------
+    vectors : VectorRows, shape (N, d)
+    ids : polars.Series of str, length N
+        Unique, sorted: of equally near rows the first counts.
+    among, rows : numpy.ndarray of int64
+        Places of vectors, ascending.
+    metric, where
+        As of `NearestNeighbours`, whose errors are raised.
+
+    Returns
+    -------
+    index : numpy.ndarray, shape (len(rows),), int64
+        Place of each one's nearest; -1 where there is none.
+    measure : numpy.ndarray, shape (len(rows),), float64
+        Cosine similarity or Euclidean distance; NaN where `index` is -1.
+
+    Notes
+    -----
+    ``len(rows) * len(among) * d`` products. Memory: some copies of `BASE` and `SLICE` vectors, 24 bytes a row asked.
+    Cosines are those of one search through all, to the bit. Euclidean distances are rounded to 1e-9 of the largest
+    that there can be in the part, and the first part counts where they are equal.
+    """
+    index, measure = np.full(len(rows), -1, dtype=np.int64), np.full(len(rows), np.nan)
+    for start in range(0, len(among), BASE):
+        part = among[start : start + BASE]
+        near = NearestNeighbours(vectors[part], ids.gather(part), metric=metric, where=where)
+        for first in range(0, len(rows), SLICE):
+            asked = slice(first, min(first + SLICE, len(rows)))
+            some = rows[asked]
+            found = near.search(vectors[some], 1, ids=ids.gather(some))
+            at, value = found.index[:, 0], found.measure[:, 0]
+            before = measure[asked]
+            nearer = np.isnan(before) | (value > before if metric == "cosine" else value < before)
+            taken = (at >= 0) & nearer
+            index[asked] = np.where(taken, part[np.maximum(at, 0)], index[asked])
+            measure[asked] = np.where(taken, value, before)
+    return index, measure
