@@ -31,7 +31,8 @@ class Facts:
     pairs : polars.DataFrame
         In the schema of the table `pairs`.
     candidates, left_out, untied : int
-        Pairs that were measured, pairs of crowds that were not, and of these those that no other pairs tie.
+        Pairs that were measured, pairs of crowds that were not, and of these those that no other pairs tie; night after
+        night the sums of all nights.
     why : str
         Why rows could not be compared.
     curve : Bands or None
@@ -67,13 +68,13 @@ def result(
     places = placed.select("left", "right").to_numpy().astype(np.int64).reshape(-1, 2)
     cut = cut_giants(n, places, pairs["similarity"].to_numpy(), threshold, share=giant, step=step)
     raised = pl.Series(cut.thresholds)
-    counted = pairs.with_columns(threshold=pl.max_horizontal("threshold", raised)).filter(pl.Series(cut.kept))
+    decided = pairs.with_columns(threshold=pl.max_horizontal("threshold", raised))
     size = np.bincount(cut.labels)
     exact = int((pairs["method"] == "exact").sum())
     statistics = {
         "share": (n - len(size)) / n,
         "exact_share": exact / n,
-        "pairs": float(len(counted)),
+        "pairs": float(cut.kept.sum()),
         "components": float((size > 1).sum()),
         "rows": float(size[size > 1].sum()),
         "largest_share": float(size.max() / n),
@@ -92,7 +93,7 @@ def result(
         parameters=parameters,
         source=source,
         warnings=tuple(_warnings(found, cut, rows, n, giant)),
-        pairs=counted,
+        pairs=decided,
         pictures=_pictures(found, threshold),
         tables=_largest(found, cut, places, size),
     )
@@ -122,7 +123,7 @@ def _warnings(found: Facts, cut: Cut, rows: int, n: int, giant: float) -> list[s
         )
     dropped = int((~cut.kept).sum())
     if dropped:
-        told.append(f"{dropped:,} pairs of cut components no longer count and are not in the table pairs")
+        told.append(f"{dropped:,} pairs of cut components no longer count: they are less alike than their threshold")
     if found.left_out:
         told.append(
             f"{found.left_out:,} pairs of crowds (many rows in one band or list) were not compared one by one, so a "

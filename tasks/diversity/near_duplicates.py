@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import polars as pl
@@ -10,8 +10,9 @@ from pydantic import Field, model_validator
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.tasks.core.embeddings import features_at_hand
-from gradatim.tasks.core.near_duplicates import Scheme, compare, signatures
+from gradatim.tasks.core.near_duplicates import Compared, Scheme, compare, signatures
 from gradatim.tasks.core.registry import Config, Cost, register
+from gradatim.tasks.diversity.duplicate_nights import Comparison
 from gradatim.tasks.diversity.duplicate_result import Facts, result
 from gradatim.tasks.diversity.duplicate_vectors import alike_vectors
 from gradatim.tasks.diversity.result import Diversity
@@ -69,6 +70,7 @@ def _cost(rows: int, width: int) -> Cost:
     "near_duplicates",
     config=NearDuplicatesConfig,
     needs=("examples.{column}?", "features_{features}.embedding"),
+    revision=2,
     cost=_cost,
     source=SOURCE,
 )
@@ -76,42 +78,70 @@ def near_duplicates(tables: Mapping[str, pl.DataFrame], config: NearDuplicatesCo
     """Near-duplicates by exact hash, MinHash or embedding radius, every pair verified, and their components.
 
     Returns ``near_duplicates_share``, the share of rows that a set without near-duplicates would lose, and what else is
-    counted; `pairs` with each pair's similarity; for each row its nearest partner, the similarity to it (null where no
-    partner reaches the threshold) and its component, numbered in the order of the components' smallest ids. A component
-    of more than `giant` of the rows is cut: the threshold rises by `step` inside it until no piece is. Rows without a
-    word, or without a vector that is not zero, are left out and counted. `seed` is not used.
+    counted; `pairs`, all that was decided: each pair's similarity, and the threshold from which it counts; for each row
+    its nearest partner, the similarity to it (null where no partner reaches the threshold) and its component, numbered
+    in the order of the components' smallest ids. A component of more than `giant` of the rows is cut: the threshold
+    rises by `step` inside it until no piece is. Rows without a word, or without a vector that is not zero, are left out
+    and counted. `seed` is not used.
     """
     examples = tables["examples"]
     if examples["example_id"].null_count() or examples["example_id"].is_duplicated().any():
         raise DataRefused("an example_id is null or stands twice", where=WHERE, expected="one row an example")
     way, features = _way(tables, config)
-    threshold = THRESHOLDS[way] if config.threshold is None else config.threshold
-    scheme = Scheme(
-        threshold, config.shingle, config.unit, config.lowercase, permutations=config.permutations, recall=config.recall
-    )
     if way == "embedding":
-        found = alike_vectors(tables, features, threshold, config.lists_probed)
+        found = alike_vectors(tables, features, _threshold(config, way), config.lists_probed)
     else:
-        found = _alike_texts(examples, config.column, scheme, banded=way == "minhash")
+        found = _alike_texts(examples, comparison(config))
+    return told(found, config, len(examples), features)
+
+
+def comparison(config: NearDuplicatesConfig) -> Comparison:
+    """Return how texts are compared."""
+    way: Using = "exact" if config.using == "exact" else "minhash"
+    scheme = Scheme(
+        _threshold(config, way), config.shingle, config.unit, config.lowercase,
+        permutations=config.permutations, recall=config.recall,
+    )  # fmt: skip
+    return Comparison(config.column, scheme, banded=way == "minhash")
+
+
+def by_text(config: NearDuplicatesConfig) -> bool:
+    """Whether a recipe's step compares texts, which are signed night after night, and not vectors."""
+    return config.using != "embedding" and not config.features
+
+
+def _threshold(config: NearDuplicatesConfig, way: Using) -> float:
+    return THRESHOLDS[way] if config.threshold is None else config.threshold
+
+
+def told(found: Facts, config: NearDuplicatesConfig, rows: int, features: str = "") -> Diversity:
+    """Form the components of what was found among `rows` examples and say what there is; refused where nothing can be.
+
+    `features` names the vectors that were compared; without, texts were.
+    """
     if found.ids.is_empty():
         raise DataRefused(
-            f"none of {len(examples):,} examples can be compared: {found.why}",
+            f"none of {rows:,} examples can be compared: {found.why}",
             where=WHERE,
             expected="at least one row with words, or with a vector that is not zero",
-            remedy="name another column or features table, or drop this measure",
+            remedy="name another column or features table, or drop this measure (checks: {near_duplicates: off})",
         )
+    compared = comparison(config)
+    way: Using = "embedding" if features else "minhash" if compared.banded else "exact"
     label = features or ("" if config.column == "input" else config.column)
+    threshold = _threshold(config, way)
     parameters: dict[str, Any] = {"using": way, "threshold": threshold, "giant": config.giant, "step": config.step}
     if way == "embedding":
         parameters |= {"features": features, "lists_probed": config.lists_probed}
     else:
         parameters["column"] = config.column
     if way == "minhash":
+        scheme = compared.scheme
         parameters |= {"shingle": scheme.shingle, "unit": scheme.unit, "lowercase": scheme.lowercase}
         parameters |= {"bands": scheme.bands.bands, "rows_of_a_band": scheme.bands.rows}
     return result(
         found,
-        rows=len(examples),
+        rows=rows,
         name=f"near_duplicates({label})" if label else "near_duplicates",
         threshold=threshold,
         giant=config.giant,
@@ -136,30 +166,39 @@ def _way(tables: Mapping[str, pl.DataFrame], config: NearDuplicatesConfig) -> tu
     return "embedding", names[0]
 
 
-def _alike_texts(examples: pl.DataFrame, column: str, scheme: Scheme, *, banded: bool) -> Facts:
-    if column not in examples.columns:
+def require_text(column: str, columns: Sequence[str], kind: object, *, is_text: bool) -> None:
+    """Raise `UsageError` where examples have no such column of text; `kind` says what it holds."""
+    if column not in columns:
         raise UsageError(
-            f"examples has no column {column!r}{nearest(column, examples.columns)}",
-            where=WHERE,
-            expected=", ".join(examples.columns),
+            f"examples has no column {column!r}{nearest(column, columns)}", where=WHERE, expected=", ".join(columns)
         )
-    kind = examples.schema[column]
-    if kind != pl.String and not isinstance(kind, pl.Categorical | pl.Enum | pl.Null):
+    if not is_text:
         raise UsageError(f"the column {column!r} holds {kind}", where=WHERE, expected="a column of text")
-    frame = examples.select(pl.col("example_id").cast(pl.String), text=pl.col(column).cast(pl.String))
+
+
+def _alike_texts(examples: pl.DataFrame, asked: Comparison) -> Facts:
+    kind = examples.schema.get(asked.column)
+    is_text = kind == pl.String or isinstance(kind, pl.Categorical | pl.Enum | pl.Null)
+    require_text(asked.column, examples.columns, kind, is_text=is_text)
+    frame = examples.select(pl.col("example_id").cast(pl.String), text=pl.col(asked.column).cast(pl.String))
     frame = frame.sort("example_id")
 
     def texts(wanted: pl.Series) -> pl.DataFrame:
         return frame.join(wanted.to_frame("example_id"), on="example_id", how="semi", maintain_order="left")
 
-    kept = signatures(frame, scheme, banded=banded)
-    compared = compare(kept, texts, scheme)
+    kept = signatures(frame, asked.scheme, banded=asked.banded)
+    compared = compare(kept, texts, asked.scheme)
+    return facts(kept.drop_nulls("digest")["example_id"], compared, asked)
+
+
+def facts(ids: pl.Series, compared: Compared, asked: Comparison) -> Facts:
+    """Say what a comparison of the texts of `ids` (sorted, those with a word) found."""
     return Facts(
-        ids=kept.drop_nulls("digest")["example_id"],
+        ids=ids,
         pairs=compared.pairs,
         candidates=compared.candidates,
         left_out=compared.left_out,
         untied=compared.untied,
         why="the text has no word",
-        curve=scheme.bands if banded else None,
+        curve=asked.scheme.bands if asked.banded else None,
     )
