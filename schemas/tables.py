@@ -302,6 +302,7 @@ TABLES: dict[str, TableSpec] = {
                 ("bound", _s, "what was asked, e.g. '<= 0.02'; null where nothing was"),
                 ("holds", _b, "whether it holds; null where nothing was asked"),
                 ("control_value", _f8, "the same number for the size-matched random control"),
+                ("matched_value", _f8, "the same number for the difficulty-matched control"),
                 ("n", _i8, "rows measured"),
             ],
         ),

@@ -13,8 +13,8 @@ from pydantic import Field
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.hashing import uniform
 from gradatim.tasks.core.frames import polars_schema
+from gradatim.tasks.core.ood_shift import SOURCE, Formula, exact_shift
 from gradatim.tasks.core.picture import Picture
-from gradatim.tasks.core.reduce import ordered_sum
 from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.environment_vectors import placed_vectors
@@ -26,13 +26,10 @@ from gradatim.tasks.diversity.environments import (
     environments_of,
     largest,
 )
-from gradatim.tasks.diversity.ood_densities import EPS_COR, EPS_DIV, Formula, Shift, density_shift
+from gradatim.tasks.diversity.ood_densities import EPS_COR, EPS_DIV, density_shift
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.shift_pictures import plane_picture
 
-SOURCE = (
-    "N. Ye et al. (2022). OoD-Bench: quantifying and understanding two dimensions of out-of-distribution generalization"
-)
 MEASURES = ("diversity_shift", "correlation_shift")
 MOST_CELLS = 20_000_000
 Integers = NDArray[np.int64]
@@ -54,39 +51,6 @@ class OodBenchConfig(EnvironmentConfig):
     )
     eps_div: float = Field(EPS_DIV, gt=0, description="density below which there is nothing, without calibration")
     eps_cor: float = Field(EPS_COR, gt=0, description="density above which both have rows, without calibration")
-
-
-def exact_shift(left: Integers, right: Integers, formula: Formula = "hellinger") -> Shift:
-    """Return diversity and correlation shift of a categorical feature, from counts.
-
-    Parameters
-    ----------
-    left, right : numpy.ndarray of int, shape (categories, labels)
-        Rows of each combination in the two environments.
-    formula : "hellinger" or "original"
-        ``½ Σ_S (√p - √q)²`` and ``½ Σ_T √(pq) Σ_y (√p(y|z) - √q(y|z))²``, or with absolute differences of p and q. S
-        holds the categories that one side alone has, T the others.
-
-    Returns
-    -------
-    Shift
-        Both in [0, 1]. Under ``hellinger`` they sum to the squared Hellinger distance of the joint distributions where
-        the shares of the categories that both have are equal, and never to more.
-    """
-    sides = [np.asarray(side, dtype=np.float64) for side in (left, right)]
-    joint = [side / side.sum() for side in sides]
-    p, q = (side.sum(axis=1) for side in joint)
-    alone = (p == 0) | (q == 0)
-    given = [
-        np.divide(side, whole[:, None], out=np.zeros_like(side), where=whole[:, None] > 0)
-        for side, whole in zip(joint, (p, q), strict=True)
-    ]
-    if formula == "original":
-        apart, differ = np.abs(p - q), np.abs(given[0] - given[1])
-    else:
-        apart, differ = (np.sqrt(p) - np.sqrt(q)) ** 2, (np.sqrt(given[0]) - np.sqrt(given[1])) ** 2
-    weight = np.where(alone, 0.0, np.sqrt(p * q))
-    return Shift(ordered_sum(apart[alone]) / 2, ordered_sum(weight[:, None] * differ) / 2)
 
 
 def _cost(rows: int, width: int) -> Cost:

@@ -1,4 +1,4 @@
-"""The certificate of a split: promises checked anew, the shift measured, each number beside the random control's."""
+"""The certificate of a split: promises checked anew, the shift measured, each number beside those of the controls."""
 
 from __future__ import annotations
 
@@ -9,29 +9,26 @@ from typing import Any
 import polars as pl
 
 from gradatim.schemas.errors import UsageError
-from gradatim.schemas.summary import Fact, Summary, SummaryTable
-from gradatim.tasks.core.format import number
+from gradatim.schemas.summary import Summary
+from gradatim.tasks.splits import certificate_page as page
 from gradatim.tasks.splits.constraints import Check, constraint, groups_across, zero
 from gradatim.tasks.splits.controls import best_matched, cells, one_method, ways
+from gradatim.tasks.splits.details import Details, details
 from gradatim.tasks.splits.inputs import columns_of, require_column, with_factors
-from gradatim.tasks.splits.measures import Measured, measure
+from gradatim.tasks.splits.measure import measure
+from gradatim.tasks.splits.measures.block import Block, Measured
+from gradatim.tasks.splits.measures.ood_shift import SOURCE as OOD_SOURCE
+from gradatim.tasks.splits.measures.shift import SOURCE as SHIFT_SOURCE
+from gradatim.tasks.splits.measures.shift import told_of
 from gradatim.tasks.splits.result import Split
-from gradatim.tasks.splits.shift import SOURCE as SHIFT_SOURCE
 
 _DTYPES = {
     "strategy": pl.String, "seed": pl.Int64, "fold": pl.Int32, "check": pl.String, "value": pl.Float64,
-    "bound": pl.String, "holds": pl.Boolean, "control_value": pl.Float64, "n": pl.Int64,
+    "bound": pl.String, "holds": pl.Boolean, "control_value": pl.Float64, "matched_value": pl.Float64, "n": pl.Int64,
 }  # fmt: skip
 _UNLIKELY = 1e-9
-_LITTLE = 0.5
-_HEADLINES = {
-    "duplicates_across": "inputs in more than one split",
-    "shift_auc": "shift AUC",
-    "score_gap": "zero-shot gap",
-    "score_gap_matched": "difficulty-matched gap",
-    "matched_rows": "share of test_ood matched on difficulty",
-    "detectable_gap": "smallest detectable gap",
-}
+SOURCES = (SHIFT_SOURCE, OOD_SOURCE)
+_OPTIONAL = ("input", "output", "domain", "template", "length_input")
 
 
 @dataclass(frozen=True)
@@ -42,11 +39,15 @@ class Certificate:
     ----------
     strategy : str
     table : polars.DataFrame
-        The table ``certificate``: strategy, seed, fold, check, value, bound, holds, control_value, n.
+        The table ``certificate``: strategy, seed, fold, check, value, bound, holds, control_value (the size-matched
+        random control's), matched_value (the difficulty-matched control's), n.
+    details : Details
+        Examples, nearest pairs and excluded rows of the first seed and fold.
     """
 
     strategy: str
     table: pl.DataFrame
+    details: Details
 
     @property
     def holds(self) -> bool:
@@ -69,82 +70,28 @@ class Certificate:
         return found.item()  # type: ignore[no-any-return]
 
     def to_latex(self) -> str:
-        r"""Return the table as LaTeX (booktabs), ready for ``\input``."""
-        lines = [
-            r"\begin{tabular}{lrlrr}", r"\toprule", r"check & value & bound & random control & $n$ \\", r"\midrule",
-        ]  # fmt: skip
-        several = self.table.select("seed", "fold").unique().height > 1
-        for row in self.table.iter_rows(named=True):
-            name = f"seed {row['seed']} fold {row['fold']}: {row['check']}" if several else row["check"]
-            bound = "" if row["bound"] is None else _latex(row["bound"]) + ("" if row["holds"] else r" \textbf{fails}")
-            cells_ = (_latex(name), _number(row["value"]), bound, _number(row["control_value"]), f"{row['n']:,}")
-            lines.append(" & ".join(cells_) + r" \\")
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+        r"""Return promises and measures as LaTeX (booktabs), means over seeds and folds, ready for ``\input``."""
+        return page.latex(self.table)
 
     def summary(self) -> Summary:
         """Describe the certificate for terminal, report and artifact."""
-        checked = self.table.drop_nulls("holds")
-        failed = self.failures
-        values, folds = self._means()
-        several = f"mean of {folds} splits" if folds > 1 else ""
-        said = []
-        for check, label in _HEADLINES.items():
-            value, control = values.get(check, (None, None))
-            if value is not None:
-                beside = f"random control {number(control, 2)}" if control is not None and check == "shift_auc" else ""
-                said.append(Fact(label, round(value, 4), note=", ".join(filter(None, (beside, several)))))
-        facts = [Fact("promises that hold", f"{len(checked) - len(failed)} of {len(checked)}"), *said]
-        warnings = tuple(
-            f"does not hold: {row['check']} is {_number(row['value'])}, asked {row['bound']} (fold {row['fold']})"
-            for row in failed.head(20).iter_rows(named=True)
-        )
-        if values.get("duplicates_across", (0, None))[0]:
-            warnings += ("equal inputs stand in more than one split; 'keep_together: input' holds them together",)
-        support = values.get("matched_support", (None, None))[0]
-        if support is not None and support < _LITTLE:
-            warnings += (f"only {support:.0%} of test_ood has an in-distribution row of the same difficulty",)
-        columns = ("seed", "fold", "check", "value", "bound", "holds", "random control", "n")
-        rows = tuple(self.table.drop("strategy").head(200).iter_rows())
-        return Summary(
-            step=f"certificate {self.strategy}",
-            headline="every promise holds" if self.holds else f"{len(failed)} promises do not hold",
-            facts=tuple(facts),
-            tables=(SummaryTable("Certificate", columns, rows),),
-            warnings=warnings,
-            sources=(SHIFT_SOURCE,),
-        )
-
-    def _means(self) -> tuple[dict[str, tuple[float | None, float | None]], int]:
-        """Return each check's mean value and control over seeds and folds, and the number of those."""
-        mean = self.table.group_by("check").agg(pl.col("value").mean(), pl.col("control_value").mean())
-        folds = self.table.select("seed", "fold").unique().height
-        return {check: (value, control) for check, value, control in mean.iter_rows()}, folds
+        return page.summary(self.strategy, self.table, self.details, SOURCES)
 
     def plot(self) -> Any:
-        """Draw the distances between train and the tests beside the random control's (an Altair chart)."""
-        from gradatim.tasks.core import charts
-
-        shown = (
-            self.table.filter(pl.col("check").str.contains(r"^(tv:|shift_auc)"))
-            .group_by("check")
-            .agg(pl.col("value").mean().alias(self.strategy), pl.col("control_value").mean().alias("random control"))
-        )
-        long = (
-            shown.unpivot(index="check", variable_name="split", value_name="distance")
-            .drop_nulls()
-            .sort("check", "split")
-        )
-        return charts.bars(long, x="check", y="distance", color="split", title=f"Shift of {self.strategy}")
+        """Draw the distances between train and the tests beside the controls' (an Altair chart)."""
+        return page.shift_chart(self.strategy, self.table)
 
     def cite(self) -> str:
         """Name the sources."""
-        return SHIFT_SOURCE
+        return "; ".join(SOURCES)
 
     def __repr__(self) -> str:
         return f"Certificate of {self.strategy}: {self.summary().headline}, {len(self.table)} lines"
 
 
-def certify(split: Split, examples: Any, difficulty: Any = None, responses: Any = None) -> Certificate:
+def certify(
+    split: Split, examples: Any, difficulty: Any = None, responses: Any = None, pairs: Any = None
+) -> Certificate:
     """Check what a split promises and measure what it shifts.
 
     Parameters
@@ -156,6 +103,8 @@ def certify(split: Split, examples: Any, difficulty: Any = None, responses: Any 
         Table ``difficulty``: adds its histogram, means and the matched control.
     responses : the same, optional
         Table ``responses``: adds the scores of models that never saw the split.
+    pairs : the same, optional
+        Table ``pairs``: adds the near-duplicates across splits.
 
     Returns
     -------
@@ -171,46 +120,65 @@ def certify(split: Split, examples: Any, difficulty: Any = None, responses: Any 
     Signs: ``score_gap`` is test_ood less test, so that a harder test_ood gives a negative number. ``shift_auc`` costs
     some seconds a fold; the rest is group-bys.
     """
-    frame = _known(_frame(examples), split, _frame(difficulty), _frame(responses))
+    frame = _known(_frame(examples), split, _frame(difficulty), _frame(responses)).sort("example_id")
+    answers, near = _answers(_frame(responses)), _near(_frame(pairs))
     lines: list[dict[str, Any]] = []
-    main = split.main
-    for seed, fold in main.select("seed", "fold").unique().sort("seed", "fold").iter_rows():
+    shown: Details | None = None
+    folds = split.main.select("seed", "fold").unique().sort("seed", "fold")
+    for seed, fold in folds.iter_rows():
         here = split.table.filter((pl.col("seed") == seed) & (pl.col("fold") == fold))
-        block = here.filter(pl.col("strategy") == split.strategy)
-        control = here.filter(pl.col("strategy") == f"{split.strategy}.random")
-        rows = block.join(frame, on="example_id", how="left", maintain_order="left")
-        checks = _promises(split, block, rows, frame)
-        measured = measure(rows, seed)
-        beside: Measured = {}
-        if len(control):
-            beside = measure(control.join(frame, on="example_id", how="left", maintain_order="left"), seed)
-        matched = _matched(split, here, block, frame, seed)
+        rows = {name: _beside(part, frame) for (name,), part in here.group_by("strategy", maintain_order=True)}
+        main = rows.pop(split.strategy)
+        checks = _promises(split, main, frame)
+        block = Block(main.filter(pl.col("split") != "excluded"), seed, near, answers)
+        told = told_of(block)
+        measured = measure(block, told)
+        beside: dict[str, Measured] = {}
+        for name, part in rows.items():
+            control = Block(part.filter(pl.col("split") != "excluded"), seed, near, answers)
+            beside[name.removeprefix(f"{split.strategy}.")] = measure(control, told_of(control))
+        measured |= _support(split, here, main, frame, seed)
         head = {"strategy": split.strategy, "seed": seed, "fold": fold}
-        lines += [{**head, **vars(check), "control_value": None} for check in checks]
-        for name, (value, n) in {**measured, **matched}.items():
-            other = beside.get(name, (None, 0))[0]
-            lines.append({**head, "check": name, "value": value, "control_value": other, "n": n})
+        lines += [{**head, **vars(check)} for check in checks]
+        random, matched = beside.get("random", {}), beside.get("matched", {})
+        for name, (value, n) in measured.items():
+            of_controls = {
+                "control_value": random.get(name, (None, 0))[0],
+                "matched_value": matched.get(name, (None, 0))[0],
+            }
+            lines.append({**head, "check": name, "value": value, **of_controls, "n": n})
+        if shown is None:
+            where = f" (seed {seed}, fold {fold})" if len(folds) > 1 else ""
+            shown = details(block, main.filter(pl.col("split") == "excluded"), told, where)
+    assert shown is not None
     table = pl.DataFrame(lines, schema=_DTYPES).sort("strategy", "seed", "fold", "check")
-    return Certificate(split.strategy, table)
+    return Certificate(split.strategy, table, shown)
 
 
-def _promises(split: Split, block: pl.DataFrame, rows: pl.DataFrame, frame: pl.DataFrame) -> list[Check]:
-    ids = block["example_id"]
-    missing = frame.join(block, on="example_id", how="anti").height
-    strange = block.join(frame, on="example_id", how="anti").height
+def _beside(block: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
+    """Put what is known of each row beside its place."""
+    if block["example_id"].equals(frame["example_id"]):
+        return pl.concat([block, frame.drop("example_id")], how="horizontal")
+    return block.join(frame, on="example_id", how="left", maintain_order="left")
+
+
+def _promises(split: Split, rows: pl.DataFrame, frame: pl.DataFrame) -> list[Check]:
+    ids = rows["example_id"]
+    missing = frame.join(rows, on="example_id", how="anti").height
+    strange = rows.join(frame, on="example_id", how="anti").height
     checks = [zero("ids_exactly_once", len(ids) - ids.n_unique() + missing + strange, len(frame))]
     checks += constraint(split.method, split.settings, rows)
     for column in split.together:
         checks.append(groups_across(rows, column, merge_tests=bool(split.frozen)))
-    if block["component"].null_count() < len(block):
+    if rows["component"].null_count() < len(rows):
         checks.append(groups_across(rows, "component", merge_tests=bool(split.frozen)))
-    fold = (int(block["seed"][0]), int(block["fold"][0]))
+    fold = (int(rows["seed"][0]), int(rows["fold"][0]))
     checks += [
         zero("released_rows_moved", outcome.moved, outcome.frozen)
         for outcome in split.frozen
         if (outcome.seed, outcome.fold) == fold
     ]
-    return checks + _shares(split, block)
+    return checks + _shares(split, rows)
 
 
 def _shares(split: Split, block: pl.DataFrame) -> list[Check]:
@@ -232,20 +200,20 @@ def _shares(split: Split, block: pl.DataFrame) -> list[Check]:
     return checks
 
 
-def _matched(split: Split, here: pl.DataFrame, block: pl.DataFrame, frame: pl.DataFrame, seed: int) -> Measured:
+def _support(split: Split, here: pl.DataFrame, main: pl.DataFrame, frame: pl.DataFrame, seed: int) -> Measured:
     """Say how much of test_ood has a counterpart of the same difficulty, and the gap on those pairs alone."""
-    outside = int((block["split"] == "test_ood").sum())
+    outside = int((main["split"] == "test_ood").sum())
     if "bin" not in frame.columns or not outside:
         return {}
     match = here.filter(pl.col("strategy") == f"{split.strategy}.matched")
-    known = block.select("example_id").join(frame, on="example_id", how="left", maintain_order="left")
+    known = main.select("example_id").join(frame, on="example_id", how="left", maintain_order="left")
     choices = [cells(known, known.select("example_id", "bin"), way) for way in ways(known, split.config)]
     if match.is_empty():
-        match = best_matched(block, choices, seed)
+        match = best_matched(here.filter(pl.col("strategy") == split.strategy), choices, seed)
     cell = choices[-1]
     taken = int((match["split"] == "test_ood").sum())
-    inside = cell.filter(block["split"] == "test").drop_nulls().unique()
-    supported = int(cell.filter(block["split"] == "test_ood").is_in(inside.implode()).fill_null(False).sum())
+    inside = cell.filter(main["split"] == "test").drop_nulls().unique()
+    supported = int(cell.filter(main["split"] == "test_ood").is_in(inside.implode()).fill_null(False).sum())
     found: Measured = {
         "matched_support": (supported / outside, outside),
         "matched_rows": (taken / outside, outside),
@@ -270,10 +238,7 @@ def _known(
     require_column(examples, "example_id")
     known = [name.removesuffix("?") for name in named if name.removesuffix("?") in examples.columns]
     needed = list(dict.fromkeys(["example_id", *known]))
-    optional = ["input", "output", "domain"] + (
-        ["length_input"] if "length" in (split.settings["match"] or ("length",)) else []
-    )
-    frame = examples.select([*needed, *[c for c in optional if c in examples.columns and c not in needed]])
+    frame = examples.select([*needed, *[c for c in _OPTIONAL if c in examples.columns and c not in needed]])
     if difficulty is not None:
         one = one_method(difficulty, split.settings["difficulty"]).select("example_id", "bin", "value")
         frame = frame.drop(["bin", "value"], strict=False).join(one, on="example_id", how="left")
@@ -296,13 +261,15 @@ def _frame(given: Any) -> pl.DataFrame | None:
     raise UsageError(f"found {type(given).__name__}", expected="a Polars frame, or a result with .table")
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return "--"
-    return f"{value:,.0f}" if float(value).is_integer() and abs(value) >= 1 else f"{value:.4g}"
+def _answers(responses: pl.DataFrame | None) -> pl.DataFrame | None:
+    """Return the mean score of each model on each example; None where responses do not say whose they are."""
+    if responses is None or "respondent_id" not in responses.columns:
+        return None
+    return responses.group_by("respondent_id", "example_id").agg(pl.col("score").sort().mean())
 
 
-def _latex(text: str) -> str:
-    signs = {"\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "<": "$<$",
-             ">": "$>$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}  # fmt: skip
-    return "".join(signs.get(sign, sign) for sign in text)
+def _near(pairs: pl.DataFrame | None) -> pl.DataFrame | None:
+    if pairs is None:
+        return None
+    found = pairs.filter(pl.col("kind") == "near_duplicate") if "kind" in pairs.columns else pairs
+    return found.select("left_id", "right_id")

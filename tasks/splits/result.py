@@ -134,11 +134,11 @@ class Split:
         where = [f"seed {row['seed']} fold {row['fold']}" for row in rows.iter_rows(named=True)]
         return "\n".join(f"{place}  {line}" for place, line in zip(where, lines, strict=True))
 
-    def certify(self, examples: Any, difficulty: Any = None, responses: Any = None) -> Certificate:
+    def certify(self, examples: Any, difficulty: Any = None, responses: Any = None, pairs: Any = None) -> Certificate:
         """Measure the split and check its promises; see `gradatim.tasks.splits.certificate.certify`."""
         from gradatim.tasks.splits.certificate import certify
 
-        return certify(self, examples, difficulty, responses)
+        return certify(self, examples, difficulty, responses, pairs)
 
     def summary(self) -> Summary:
         """Describe the split for terminal, report and artifact."""

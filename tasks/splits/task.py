@@ -112,7 +112,7 @@ def _build(
     split: Split = method.plugin.run(tables, method.config, place.seed)
     split = split.named(method.name)
     responses = dataset.scan("responses", versions["responses"]).collect() if "responses" in versions else None
-    certificate = split.certify(tables["examples"], known, responses)
+    certificate = split.certify(tables["examples"], known, responses, tables.get("pairs"))
     if not certificate.holds:
         broken = certificate.failures.select("check", "value", "bound").iter_rows()
         listed = "; ".join(f"{check} is {value}, asked {bound}" for check, value, bound in broken)

@@ -11,9 +11,9 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import gaussian_kde
 
 from gradatim.schemas.errors import DataRefused, UsageError
+from gradatim.tasks.core.ood_shift import exact_shift
 from gradatim.tasks.core.registry import configure, get
 from gradatim.tasks.diversity import kernel_density, ood_bench
-from gradatim.tasks.diversity.ood_bench import exact_shift
 from gradatim.tasks.diversity.ood_densities import Grid, calibrated
 from gradatim.tasks.diversity.result import Diversity
 

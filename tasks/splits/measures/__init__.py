@@ -1,0 +1,1 @@
+"""What a certificate measures: a module a topic, run alike on a split and on its controls."""
