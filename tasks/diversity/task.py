@@ -126,7 +126,7 @@ def _new_against_all(
     compared = compare(
         new, work.texts, scheme, map(partial(restored, scheme=scheme), map(work.read, now if old else []))
     )
-    night = {"signatures": dataset.version("signatures").number, "settings": work.settings}
+    night: dict[str, Any] = {"signatures": dataset.version("signatures").number, "settings": work.settings}
     for name in ("candidates", "left_out", "untied"):
         night[name] = getattr(compared, name) + (before[name] if before else 0)
     if before:

@@ -35,8 +35,9 @@ from gradatim.tasks.splits.cuts import (
     rotated,
     within_strata,
 )
-from gradatim.tasks.splits.inputs import components, keep_together, phrase, prepare
+from gradatim.tasks.splits.inputs import keep_together, phrase, prepare
 from gradatim.tasks.splits.result import Split, arrange
+from gradatim.tasks.splits.together import together as find_together
 
 __all__ = ["IN", "NEITHER", "OUT", "RULES", "SPLITS", "VALIDATION", "Marks", "build", "rule"]
 
@@ -59,6 +60,8 @@ class Marks:
     axis : str or None
         What is shifted in this fold, where folds differ in it.
     warnings : tuple of str
+    validation : numpy.ndarray of bool, (rows,), or None
+        The rows marked OUT that are validation_ood; by default the engine draws them.
     """
 
     side: np.ndarray
@@ -67,6 +70,7 @@ class Marks:
     fold: int = 0
     axis: str | None = None
     warnings: tuple[str, ...] = ()
+    validation: np.ndarray | None = None
 
     @property
     def label(self) -> str:
@@ -164,13 +168,14 @@ def build(
     config : SplitConfig
     seed : int
     tables : mapping
-        Optional: ``difficulty`` (for the matched control), ``pairs`` (near-duplicates, kept together), ``frozen`` (the
-        released split: example_id, split, and where there are several also strategy, seed, fold).
+        Optional: ``difficulty`` (for the matched control), ``components`` of near-duplicates or their ``pairs`` (kept
+        together, and named where a row is excluded for them), ``frozen`` (the released split: example_id, split, and
+        where there are several also strategy, seed, fold).
     method, axis, source : str
     together : tuple of str, optional
         Columns to keep together in place of the setting.
     tied : polars.Series of String, (rows,), optional
-        Components to use in place of those of `together` and ``pairs``; null for a row that stands alone.
+        Components to use in place of those of `together` and of near-duplicates; null for a row that stands alone.
     cut : callable, optional
         How the pool is divided: by the draw, or within `strata`, by default.
     strata : polars.Series, (rows,), optional
@@ -190,11 +195,9 @@ def build(
     About 1.5 s per million rows and fold with both controls; memory some 300 bytes a row.
     """
     columns = together if together is not None else keep_together(examples, config)
-    component = components(examples, columns, tables.get("pairs")) if tied is None else tied
-    ids = examples["example_id"]
+    whole = find_together(examples, columns, tables, tied)
+    component, key, ids = whole.component, whole.key, examples["example_id"]
     alone = component.null_count() == len(component)
-    # the mark keeps a group called like the id of a row that stands alone apart from it
-    key = ids if alone else phrase("\x1f", component, when=component.is_not_null(), otherwise=ids)
     names = ids if alone else key.unique().sort()
     code = np.arange(len(ids)) if alone else (key.rank("dense").cast(pl.Int64).to_numpy() - 1)
     cells: list[pl.Series] = []
@@ -223,10 +226,12 @@ def build(
                 split = np.where(pool.rows, chosen[code], np.uint8(EXCLUDED)).astype(np.uint8)
                 reason = _oversize(turned, config, chosen, split, told, code)
                 split[side == OUT] = TEST_OOD
-                if draw_ood is not None:
+                if marks.validation is not None:
+                    split[marks.validation] = VALIDATION_OOD
+                elif draw_ood is not None:
                     split[(side == OUT) & (draw_ood[code] < config.validation_ood)] = VALIDATION_OOD
                 if released is not None:
-                    now = frozen.Now(ids, split, component, reason)
+                    now = frozen.Now(ids, split, component, reason, tables.get("pairs"))
                     split, reason, outcome = frozen.keep(now, released, one_seed, fold)
                     outcomes.append(outcome)
                 _refuse_empty(split, turned, config, method, marks, int(((marks.side == IN) & ~pool.rows).sum()))

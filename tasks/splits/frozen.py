@@ -10,21 +10,27 @@ import polars as pl
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.tables import SPLITS
 from gradatim.tasks.splits.inputs import phrase
+from gradatim.tasks.splits.together import near_duplicates
 
 KEPT = "kept from the released split"
 """How the reason of a row begins that only its release holds where it is."""
 
+_TESTS = ("test", "test_ood")
 _TEST, _TEST_OOD, _EXCLUDED = SPLITS.index("test"), SPLITS.index("test_ood"), SPLITS.index("excluded")
 
 
 @dataclass(frozen=True)
 class Now:
-    """What the engine would do without a release: ids, split codes, components, reasons, all (rows,)."""
+    """What the engine would do without a release: ids, split codes, components, reasons, all (rows,).
+
+    `pairs` are near-duplicates, named where a row is kept out for one: left_id, right_id, similarity where known.
+    """
 
     ids: pl.Series
     split: np.ndarray
     component: pl.Series
     reason: pl.Series
+    pairs: pl.DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,10 @@ class Outcome:
         Rows that are new in test or test_ood.
     excluded : int
         Rows kept out since their group or near-duplicates hold a frozen row.
+    added : int
+        Those of them that the release had not kept out.
+    twins : int
+        Those of these that have a near-duplicate.
     """
 
     seed: int
@@ -56,10 +66,12 @@ class Outcome:
     moved: int
     joined: int
     excluded: int
+    added: int = 0
+    twins: int = 0
 
 
 def released(table: pl.DataFrame | None) -> pl.DataFrame | None:
-    """Check a released split and drop its controls.
+    """Check a released split and drop its controls, and the rows that bind nothing.
 
     Parameters
     ----------
@@ -84,7 +96,7 @@ def released(table: pl.DataFrame | None) -> pl.DataFrame | None:
                 f"the released split mixes the strategies {', '.join(map(repr, names))}",
                 expected="rows of one strategy",
             )
-    return table.filter(pl.col("split").is_in(["test", "test_ood"]))
+    return table.filter(pl.col("split").is_in([*_TESTS, "excluded"]))
 
 
 def keep(now: Now, table: pl.DataFrame, seed: int, fold: int) -> tuple[np.ndarray, pl.Series, Outcome]:
@@ -94,6 +106,8 @@ def keep(now: Now, table: pl.DataFrame, seed: int, fold: int) -> tuple[np.ndarra
             table = table.filter(pl.col(name) == value)
     columns = ["example_id", "split"] + (["component"] if "component" in table.columns else [])
     table = table.select(columns).unique(subset="example_id", keep="first", maintain_order=True)
+    out_before = now.ids.is_in(table.filter(pl.col("split") == "excluded")["example_id"].implode()).to_numpy()
+    table = table.filter(pl.col("split").is_in(_TESTS))
     before = (
         now.ids.to_frame("example_id")
         .join(table.select("example_id", "split"), on="example_id", how="left", maintain_order="left")["split"]
@@ -112,6 +126,9 @@ def keep(now: Now, table: pl.DataFrame, seed: int, fold: int) -> tuple[np.ndarra
     reason = phrase(KEPT, "; the rule now says: ", now.reason, when=pl.Series(changed), otherwise=now.reason)
     twin = ("its group ", now.component, " holds a released test row")
     reason = phrase(*twin, when=pl.Series(blocked), otherwise=reason)
+    partners = _partners(now, blocked, table["example_id"])
+    reason = partners.select(pl.coalesce("reason", pl.lit(reason)).alias("reason"))["reason"]
+    added = blocked & ~out_before
     outcome = Outcome(
         seed=seed,
         fold=fold,
@@ -121,6 +138,8 @@ def keep(now: Now, table: pl.DataFrame, seed: int, fold: int) -> tuple[np.ndarra
         moved=int((is_frozen & (split != before)).sum()),
         joined=int((held_here & ~is_frozen).sum()),
         excluded=int(blocked.sum()),
+        added=int(added.sum()),
+        twins=int((added & partners["reason"].is_not_null().to_numpy()).sum()),
     )
     return split, reason, outcome
 
@@ -144,3 +163,38 @@ def _homes(component: pl.Series, before: np.ndarray, table: pl.DataFrame) -> np.
     )
     homes: np.ndarray = found["home"].fill_null(255).to_numpy()
     return homes
+
+
+def _partners(now: Now, blocked: np.ndarray, frozen: pl.Series) -> pl.DataFrame:
+    """Name the near-duplicate for which each blocked row is kept out: a released test row if one is, the most alike.
+
+    Returns
+    -------
+    polars.DataFrame
+        reason, null where there is no near-duplicate, in the order of `now`.
+    """
+    rows = pl.DataFrame({"example_id": now.ids, "component": now.component})
+    pairs = pl.DataFrame(schema={"left_id": pl.String, "right_id": pl.String})
+    if now.pairs is not None:
+        pairs = near_duplicates(now.pairs)
+    if "similarity" not in pairs.columns:
+        pairs = pairs.with_columns(similarity=pl.lit(None, pl.Float64))
+    near = pl.concat(
+        pairs.select(pl.col(one).alias("example_id"), pl.col(other).alias("partner"), "similarity")
+        for one, other in (("left_id", "right_id"), ("right_id", "left_id"))
+    ).join(rows.filter(pl.Series(blocked)), on="example_id", how="semi")
+    near = near.with_columns(is_frozen=pl.col("partner").is_in(frozen.implode()))
+    order = ["example_id", "is_frozen", "similarity", "partner"]
+    near = near.sort(order, descending=[False, True, True, False], nulls_last=True)
+    near = near.unique("example_id", keep="first", maintain_order=True)
+    # written as in a paper: .93
+    alike = pl.format(" (similarity {})", pl.col("similarity").round(3).cast(pl.String).str.strip_prefix("0"))
+    end = (
+        pl.when("is_frozen")
+        .then(pl.lit(", a released test row"))
+        .otherwise(pl.format(", and its group {} holds a released test row", "component"))
+    )
+    said = pl.concat_str(pl.lit("near-duplicate of "), "partner", alike.fill_null(""), end)
+    return rows.join(near, on="example_id", how="left", maintain_order="left").select(
+        reason=pl.when(pl.col("partner").is_not_null()).then(said)
+    )

@@ -1,10 +1,9 @@
-"""Checks of what a strategy is given, and the components of rows that stay together."""
+"""Checks of what a strategy is given, and what strategies say of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import polars as pl
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
@@ -92,68 +91,6 @@ def require_column(examples: pl.DataFrame, name: str) -> None:
             where="table examples",
             expected="a column of texts, numbers, times or booleans",
         )
-
-
-def components(examples: pl.DataFrame, columns: Sequence[str], pairs: pl.DataFrame | None = None) -> pl.Series:
-    """Name the component of each row: rows that must not be parted.
-
-    Parameters
-    ----------
-    examples : polars.DataFrame
-        With ``example_id`` and `columns`.
-    columns : sequence of str
-        Rows that share a non-null value in any of these belong together, and so on through chains of rows.
-    pairs : polars.DataFrame, optional
-        Columns left_id, right_id: near-duplicates, which belong together too; of a table with ``kind`` the rows
-        near_duplicate alone. Ids without an example are passed over.
-
-    Returns
-    -------
-    polars.Series of String, len(examples)
-        The group's value where one column alone ties rows; else the smallest example_id of the component. Null for a
-        row that stands alone.
-
-    Notes
-    -----
-    One column: a cast. Several, or pairs: connected components by SciPy, about 2 s per million rows.
-    """
-    if pairs is None and len(columns) <= 1:
-        if not columns:
-            return pl.Series("component", [None], dtype=pl.String).new_from_index(0, len(examples))
-        return examples[columns[0]].cast(pl.String).alias("component")
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    rows = len(examples)
-    heads: list[np.ndarray] = []
-    tails: list[np.ndarray] = []
-    nodes = rows
-    for column in columns:
-        codes = examples[column].cast(pl.String).rank("dense")
-        known = codes.is_not_null().to_numpy()
-        heads.append(np.flatnonzero(known))
-        tails.append(codes.drop_nulls().to_numpy().astype(np.int64) - 1 + nodes)
-        nodes += codes.drop_nulls().n_unique()
-    if pairs is not None and "kind" in pairs.columns:
-        pairs = pairs.filter(pl.col("kind") == "near_duplicate")
-    if pairs is not None and len(pairs):
-        index = examples.select("example_id").with_row_index("row")
-        both = (
-            pairs.select("left_id", "right_id")
-            .join(index.rename({"row": "left"}), left_on="left_id", right_on="example_id")
-            .join(index.rename({"row": "right"}), left_on="right_id", right_on="example_id")
-        )
-        heads.append(both["left"].to_numpy().astype(np.int64))
-        tails.append(both["right"].to_numpy().astype(np.int64))
-    head = np.concatenate(heads) if heads else np.empty(0, np.int64)
-    tail = np.concatenate(tails) if tails else np.empty(0, np.int64)
-    graph = coo_array((np.ones(len(head), np.bool_), (head, tail)), shape=(nodes, nodes))
-    labels = connected_components(graph, directed=False)[1][:rows]
-    # examples are sorted by id, so that a component's first row has its smallest id
-    named = pl.DataFrame({"label": labels, "id": examples["example_id"]}).select(
-        pl.when(pl.len().over("label") > 1).then(pl.col("id").first().over("label")).alias("component")
-    )
-    return named["component"]
 
 
 def phrase(

@@ -157,9 +157,15 @@ class Split:
         facts = [Fact("axis", self.axis), Fact("kept together", ", ".join(self.together) or "nothing")]
         if self.frozen:
             names = ("left", "held", "moved", "joined", "excluded")
-            total = {name: sum(getattr(one, name) for one in self.frozen) for name in ("frozen", *names)}
+            more = ("frozen", *names, "added", "twins")
+            total = {name: sum(getattr(one, name) for one in self.frozen) for name in more}
             note = ", ".join(f"{total[name]:,} {name}" for name in names)
             facts.append(Fact("released test rows", total["frozen"], note=note))
+            headline += "   test frozen: {left:,} left, {moved:,} moved, {joined:,} joined".format(**total)
+            if total["added"]:
+                kinds = {total["added"]: "near-duplicates", 0: "groups"}
+                kind = kinds.get(total["twins"], "groups or near-duplicates")
+                headline += f"   excluded +{total['added']:,} ({kind} of frozen test rows)"
         return Summary(
             step=f"split {self.strategy}",
             headline=headline,
