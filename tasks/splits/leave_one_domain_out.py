@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,7 @@ from gradatim.tasks.core.registry import Cost
 from gradatim.tasks.splits.config import SplitConfig
 from gradatim.tasks.splits.engine import IN, NEITHER, OUT, Marks, rule
 from gradatim.tasks.splits.inputs import phrase
+from gradatim.tasks.splits.numbering import numbered
 
 SOURCE = "Gulrajani & Lopez-Paz (2021). In Search of Lost Domain Generalization."
 _FEW = 30
@@ -25,6 +27,9 @@ class LeaveOneDomainOutConfig(SplitConfig):
     column: str = Field("domain", description="column that names the domain: repository, site, source")
     domains: tuple[str, ...] = Field((), description="domains that get a fold; all of them by default")
     min_rows: int = Field(1, ge=1, description="a domain with fewer rows gets no fold; it stays in the others' pool")
+    cross_validation: bool = Field(
+        False, description="also a fold for each pair of domains, both left out: what models can be chosen by"
+    )
 
 
 @rule(
@@ -34,19 +39,20 @@ class LeaveOneDomainOutConfig(SplitConfig):
     axis=lambda config: config.column,
     cost=lambda rows, width: Cost(2e-6 * rows * max(width, 2), 300 * rows * max(width, 2)),
     source=SOURCE,
-    revision=2,
 )
 def mark(
     examples: pl.DataFrame, config: LeaveOneDomainOutConfig, seed: int, tables: Mapping[str, pl.DataFrame]
 ) -> list[Marks]:
-    """Hold out one domain a fold; a row's cut among the other domains is the same in all folds."""
+    """Hold out one domain a fold (or two); a row's cut among the other domains is the same in all folds."""
     domain = examples[config.column].cast(pl.String).alias("domain")
     sizes = dict(domain.drop_nulls().value_counts().sort("domain").iter_rows())
-    if len(sizes) < 2:
+    least = 3 if config.cross_validation else 2
+    if len(sizes) < least:
+        what = "to leave two out takes three" if config.cross_validation else "to leave one out takes two"
         raise DataRefused(
-            f"the column {config.column!r} holds {len(sizes)} domains; to leave one out takes two or more",
-            where="split leave_one_domain_out",
-            remedy="name another column",
+            f"the column {config.column!r} holds {len(sizes)} domains; {what} or more",
+            where=f"column {config.column!r}",
+            remedy="name another column" + (", or set cross_validation: false" if config.cross_validation else ""),
         )
     for name in config.domains:
         if name not in sizes:
@@ -55,39 +61,43 @@ def mark(
                 where=f"column {config.column!r}",
                 expected=", ".join(list(sizes)[:20]),
             )
-    folds = _folds(sorted(config.domains or sizes), tables.get("frozen"), config.column)
-    warnings, marks = [], []
-    for fold, name in folds:
-        if sizes.get(name, 0) < config.min_rows:
-            warnings.append(f"{config.column} {name} has {sizes.get(name, 0)} rows, fewer than min_rows: no fold")
-            continue
-        if sizes[name] < _FEW:
-            warnings.append(f"{config.column} {name} has {sizes[name]} rows: too few to see a gap")
-        side = np.where((domain == name).fill_null(False).to_numpy(), OUT, IN)
-        side = np.where(domain.is_null().to_numpy(), NEITHER, side).astype(np.int8)
-        marks.append(Marks(side, _reason(domain, name, config.column), f"{config.column}={name}", fold))
-    if not marks:
+    asked = sorted(config.domains or sizes)
+    few = [name for name in asked if sizes[name] < config.min_rows]
+    if len(few) == len(asked):
         raise DataRefused(
-            f"no domain has {config.min_rows} rows", where="split leave_one_domain_out", remedy="lower min_rows"
+            f"no domain has {config.min_rows} rows", where=f"column {config.column!r}", remedy="lower min_rows"
         )
+    warnings = [f"{config.column} {name} has {sizes[name]} rows, fewer than min_rows: no fold" for name in few]
+    warnings += [
+        f"{config.column} {name} has {sizes[name]} rows: too few to see a gap"
+        for name in asked
+        if name not in few and sizes[name] < _FEW
+    ]
+    held = _held_out(config, sizes, [name for name in asked if name not in few])
+    marks = []
+    for fold, label in numbered(list(held), tables.get("frozen"), config.folds):
+        out = domain.is_in(list(held[label])).fill_null(False)
+        side = np.where(domain.is_null().to_numpy(), NEITHER, np.where(out.to_numpy(), OUT, IN)).astype(np.int8)
+        reason = phrase(f"{config.column} ", domain, " is not held out")
+        reason = phrase(f"{config.column} ", domain, " is held out", when=out, otherwise=reason)
+        reason = phrase(f"{config.column} is null", when=domain.is_null(), otherwise=reason)
+        marks.append(Marks(side, reason, label, fold))
     marks[0] = replace(marks[0], warnings=tuple(warnings))
     return marks
 
 
-def _reason(domain: pl.Series, held_out: str, column: str) -> pl.Series:
-    reason = phrase(f"{column} ", domain, " is not held out")
-    reason = phrase(f"{column} {held_out} is held out", when=domain == held_out, otherwise=reason)
-    return phrase(f"{column} is null", when=domain.is_null(), otherwise=reason)
-
-
-def _folds(domains: list[str], frozen: pl.DataFrame | None, column: str) -> list[tuple[int, str]]:
-    """Number the folds by domain, sorted; domains of a released split keep their number, new ones follow."""
-    known: dict[str, int] = {}
-    if frozen is not None and {"held_out", "fold"} <= set(frozen.columns):
-        pairs = frozen.select("held_out", "fold").drop_nulls().unique().sort("fold")
-        known = {held.removeprefix(f"{column}="): fold for held, fold in pairs.iter_rows()}
-    next_fold = max(known.values(), default=-1) + 1
-    fresh = [name for name in domains if name not in known]
-    numbered = {name: fold for name, fold in known.items() if name in domains}
-    numbered |= {name: next_fold + place for place, name in enumerate(fresh)}
-    return sorted((fold, name) for name, fold in numbered.items())
+def _held_out(config: LeaveOneDomainOutConfig, sizes: dict[str, int], names: list[str]) -> dict[str, tuple[str, ...]]:
+    """Return what each fold leaves out, by its label: each domain, then each pair with one of them."""
+    chosen: list[tuple[str, ...]] = [(name,) for name in names]
+    if config.cross_validation:
+        others = [name for name in sorted(sizes) if sizes[name] >= config.min_rows]
+        chosen += [pair for pair in combinations(others, 2) if pair[0] in names or pair[1] in names]
+    labels = ["; ".join(f"{config.column}={name}" for name in held) for held in chosen]
+    if len(set(labels)) < len(labels):
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise DataRefused(
+            f"{twice!r} names both one domain and two",
+            where=f"column {config.column!r}",
+            remedy="rename the domain that holds '; '",
+        )
+    return dict(zip(labels, chosen, strict=True))
