@@ -333,6 +333,23 @@ def paths(
 
 
 @app.command()
+def compare(
+    splits: Annotated[list[str] | None, typer.Argument(metavar="[SPLIT]...", help="Splits; all by default.")] = None,
+    store: StoreFolder = "runs/",
+    dataset: DatasetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Set splits side by side: sizes, shift, leakage and gaps over their seeds and folds, beside the random controls.
+
+    Example: gradatim compare length mcd --store runs/
+    """
+    from gradatim.flows.looking import compare_of
+
+    result = compare_of(store, dataset, splits or [])
+    emit(result, as_json)
+
+
+@app.command()
 def audit(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Run id, or the folder of a run.")],
     store: StoreFolder = "runs/",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+
+import polars as pl
 
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.summary import Cell, Fact, Summary, SummaryTable
@@ -11,6 +14,7 @@ from gradatim.schemas.tables import TABLES
 from gradatim.storage.lineage import lineage
 from gradatim.storage.store import Store
 from gradatim.storage.tables import Dataset
+from gradatim.tasks.splits.side_by_side import side_by_side
 from gradatim.tasks.training.audit import AuditResult, audit
 from gradatim.tasks.training.task import run_folder
 
@@ -108,6 +112,20 @@ def _time(milliseconds: int) -> str:
 def paths_of(store: str, dataset: str | None, reference: str) -> list[str]:
     """Return the plain Parquet files of a version."""
     return open_dataset(store, dataset).paths(reference)
+
+
+def compare_of(store: str, dataset: str | None, names: Sequence[str]) -> Summary:
+    """Set the newest certificates of strategies side by side; all of them where none is named."""
+    found = open_dataset(store, dataset)
+    table = found.scan("certificate").collect()
+    known = table["strategy"].unique().sort().to_list()
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"there is no split {name!r}{nearest(name, known)}", where=found.name, expected=", ".join(known)
+            )
+    chosen = list(dict.fromkeys(names)) or known
+    return side_by_side([table.filter(pl.col("strategy") == name) for name in chosen]).summary()
 
 
 def audit_of(store: str, dataset: str | None, run: str) -> AuditResult:
