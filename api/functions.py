@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from gradatim.inputs import as_difficulties, as_features, as_frame, as_responses, as_seed, as_settings
+from gradatim.inputs import as_difficulties, as_examples, as_features, as_frame, as_responses, as_seed, as_settings
 from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.recipe import Checks, Dynamics, Examples, Features, Options, Responses
 from gradatim.tasks.core.registry import configure, get, plugins
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gradatim.tasks.evaluation.result import Evaluation
     from gradatim.tasks.splits.certificate import Certificate
     from gradatim.tasks.splits.result import Split
+    from gradatim.tasks.splits.side_by_side import SideBySide
 
 Table = Any
 """A Polars DataFrame or LazyFrame, a pandas DataFrame, or an Arrow table."""
@@ -298,7 +299,7 @@ def diversity(
     **settings
         The method's settings.
     """
-    tables = {"examples": as_frame(examples, "examples")}
+    tables = {"examples": as_examples(examples)}
     if responses is not None:
         tables |= as_responses(responses)
     if isinstance(features, str):
@@ -319,6 +320,9 @@ def split(
     *,
     seed: int = 0,
     difficulty: Difficulty | Table | None = None,
+    features: Mapping[str, Any] | None = None,
+    pairs: Table | None = None,
+    released: Split | Table | None = None,
     **settings: Any,
 ) -> Split:
     """Split examples by any strategy; `methods("split")` lists them.
@@ -331,6 +335,12 @@ def split(
     seed : int
     difficulty : Difficulty or table, optional
         Adds the difficulty-matched control.
+    features : mapping of str to table or array, optional
+        Vectors by name, for strategies that read some.
+    pairs : table, optional
+        Near-duplicates to keep together: left_id, right_id; e.g. ``gd.diversity(items, "near_duplicates").pairs``.
+    released : Split or table, optional
+        An earlier split whose test rows stay where they are.
     **settings
         The strategy's settings, e.g. ``column="n_steps", train="<= 6", keep_together="template"``.
 
@@ -342,17 +352,33 @@ def split(
     tables = {"examples": as_frame(examples, "examples")}
     if difficulty is not None:
         tables["difficulty"] = as_frame(difficulty, "difficulty")
+    for name, vectors in (features or {}).items():
+        tables[f"features_{name}"] = as_features(vectors, tables["examples"], name)
+    if pairs is not None:
+        tables["pairs"] = as_frame(pairs, "pairs")
+    if released is not None:
+        tables["frozen"] = released.main if hasattr(released, "main") else as_frame(released, "released")
     result: Split = _run("split", method, tables, settings, seed)
     return result
 
 
-def certify(split: Split, examples: Table, difficulty: Any = None, responses: Any = None) -> Certificate:
+def certify(
+    split: Split, examples: Table, difficulty: Any = None, responses: Any = None, pairs: Any = None
+) -> Certificate:
     """Check what a split promises and measure what it shifts; the same as ``split.certify(...)``."""
     return split.certify(
         as_frame(examples, "examples"),
         None if difficulty is None else as_frame(difficulty, "difficulty"),
         None if responses is None else as_responses(responses)["responses"],
+        None if pairs is None else as_frame(pairs, "pairs"),
     )
+
+
+def compare_splits(*certificates: Certificate) -> SideBySide:
+    """Set strategies side by side over their seeds and folds; `.table`, `.summary()`, `.plot("shift AUC")`."""
+    from gradatim.tasks.splits.side_by_side import side_by_side
+
+    return side_by_side(certificate.table for certificate in certificates)
 
 
 def curriculum(
