@@ -13,12 +13,14 @@ from gradatim.schemas.recipe import Dynamics, Features, Options, dump_recipe
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
 from gradatim.schemas.tables import TABLES
 from gradatim.storage.tables import Dataset
+from gradatim.tasks.core import format as fmt
 from gradatim.tasks.core.registry import AREAS, Plugin, plugins
 from gradatim.tasks.ingest.dynamics import FIGURES, check_dynamics
 from gradatim.tasks.ingest.examples import examples_schema, read_options
 from gradatim.tasks.ingest.features import check_features
 from gradatim.tasks.ingest.inspection import Inspection, inspect
 from gradatim.tasks.ingest.mapping import mapped_columns
+from gradatim.tasks.ingest.meeting import demand, known_ids, meet
 from gradatim.tasks.ingest.options import check_options
 from gradatim.tasks.ingest.reading import shard_schema
 from gradatim.tasks.ingest.responses import check_responses
@@ -76,7 +78,7 @@ def _from(path: str, folder: Path) -> str:
 def check_recipe(recipe: str, store: str | None, data: str | None) -> Summary:
     """Try a recipe against its data and its store: every method, file and column, and one create-if-absent.
 
-    The responses are looked at as `check_responses` does; whether they match the examples, a run tells.
+    Ids of the examples and of each further source are read, part by part, to say how many rows find their example.
 
     Raises
     ------
@@ -102,6 +104,7 @@ def check_recipe(recipe: str, store: str | None, data: str | None) -> Summary:
         if isinstance(section, Dynamics):
             _check_figures(job, section, figures)
         facts.append(Fact(table, section.source, note="columns and first rows looked at"))
+    facts += _met(job)
     for method in job.embedders:
         method.plugin.run(method.config, job.place.seed)  # tells a package that is not installed
         facts.append(Fact(f"features_{method.name}", f"by {method.plugin.name}"))
@@ -116,6 +119,18 @@ def check_recipe(recipe: str, store: str | None, data: str | None) -> Summary:
         tables=(SummaryTable("Methods", ("area", "name", "method", "maturity"), rows),),
         next=(f"gradatim plan {recipe}", f"gradatim run {recipe}"),
     )
+
+
+def _met(job: Job) -> Iterator[Fact]:
+    """Say how many rows of each source find their example; raise `DataRefused` where a run would."""
+    recipe, base = job.recipe, job.place.base
+    sources = [*([("responses", recipe.responses)] if recipe.responses is not None else []), *recipe.sources()]
+    known = known_ids(recipe.examples, base=base, seed=recipe.seed) if sources else None
+    for table, section in sources:
+        assert known is not None
+        found = meet(section, known, recipe.examples, base=base, seed=recipe.seed)
+        demand(found, recipe.checks.joined, where=f"{job.file}: {table}: {section.source}")
+        yield Fact(f"{table} joined", fmt.share(found.share), note=found.note())
 
 
 def _check_source(section: Dynamics | Options | Features, base: str) -> tuple[str, ...]:
@@ -167,7 +182,7 @@ def _problems(job: Job, names: Sequence[str] | None) -> Iterator[GradatimError]:
                 vectors = f"name its file:  features: {{{name}: {{from: FILE}}}}, or an embedder:  {{by: hashed_tfidf}}"
                 remedy = f"add a section {table!r}" if name == table else vectors
                 yield UsageError(f"{method.plugin.name} needs {table}", where=method.where, remedy=remedy)
-            elif table == "examples" and names is not None and column not in {*contract, *names}:
+            elif table == "examples" and names is not None and column not in {"*", *contract, *names}:
                 yield UsageError(
                     f"there is no column {column!r}{nearest(column, {*contract, *names})}",
                     where=where,
@@ -258,9 +273,14 @@ def list_methods(area: str | None, file: str | None, responses: str | None) -> S
 
 
 def _left_out(plugin: Plugin, need: str) -> bool:
-    """Whether a need names its table or column by a setting that is empty by default."""
+    """Whether a need names its table or column by a setting that is empty by default.
+
+    Vectors are left out only where a measure can look at the words of a column instead.
+    """
     setting = re.search(r"{(\w+)}", need)
     if setting is None:
+        return False
+    if need.startswith("features_") and (plugin.area == "difficulty" or "column" not in plugin.config.model_fields):
         return False
     field = plugin.config.model_fields[setting[1]]
     return not field.is_required() and not field.get_default(call_default_factory=True)
@@ -282,6 +302,6 @@ def _usable(plugin: Plugin, inspection: Inspection, responses: bool) -> bool:
             return False
     default = plugin.config.model_fields.get("column")
     wanted = default.default if default is not None and isinstance(default.default, str) else None
-    if wanted in ("domain", "group", "template", "level"):
+    if wanted in ("domain", "group", "template", "level", "input", "output"):
         return wanted in have or wanted in roles
     return True

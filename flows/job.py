@@ -91,12 +91,20 @@ class Job:
         return tuple(found)
 
     def _with_vectors(self, method: Method) -> Method:
-        """Take the recipe's only vectors, or all of them, where a difficulty reads some and names none."""
+        """Take the recipe's only vectors, or all of them, where a method reads some and names none.
+
+        A method that can read texts instead (it has a setting `column`) reads texts where the recipe has no vectors or
+        several, where its column is named, and where `using` says so or nothing.
+        """
         settings = re.findall(r"features_{(\w+)}", " ".join(method.plugin.needs))
         for setting in settings:
             value, names = getattr(method.config, setting), list(self.recipe.features)
             if value:
                 continue
+            if method.area != "difficulty" and "column" in type(method.config).model_fields:
+                texts = "column" in method.config.model_fields_set
+                if texts or len(names) != 1 or getattr(method.config, "using", "embedding") != "embedding":
+                    continue
             if not names or (len(names) > 1 and not isinstance(value, tuple)):
                 raise UsageError(
                     f"{method.plugin.name} needs vectors" if not names else "which vectors?",
@@ -110,12 +118,12 @@ class Job:
     @cached_property
     def diversity(self) -> tuple[Method, ...]:
         """The recipe's measures."""
-        return self._methods("diversity", "diversity", self.recipe.diversity)
+        return tuple(map(self._with_vectors, self._methods("diversity", "diversity", self.recipe.diversity)))
 
     @cached_property
     def splits(self) -> tuple[Method, ...]:
         """The recipe's strategies."""
-        return self._methods("split", "splits", self.recipe.splits)
+        return tuple(map(self._with_vectors, self._methods("split", "splits", self.recipe.splits)))
 
     @cached_property
     def pacing(self) -> Method | None:

@@ -28,6 +28,8 @@ from gradatim.tasks.core.registry import Config, Plugin
 
 SECTIONS = ("responses", "dynamics", "options", "features")
 """Sections of a recipe, beside the examples, that bring a table."""
+BOOKKEEPING = ("source_uri", "source_row", "content_hash", "first_version", "changed_version")
+"""Columns of examples that say where a row came from and when: none of ``examples.*``."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,8 @@ def scan_columns(
     versions : mapping of str to int
         Versions of the tables that there are.
     needs : iterable of str
-        As ``table.column``; with a ``?`` at the end where it need not be there.
+        As ``table.column``; with a ``?`` at the end where it need not be there. ``table.*`` stands for all columns of
+        the table but `BOOKKEEPING`.
 
     Raises
     ------
@@ -158,7 +161,10 @@ def scan_columns(
     wanted: dict[str, list[str]] = {}
     for need in needs:
         table, column = need.split(".", 1)
-        if not column.endswith("?"):
+        if column == "*" and table in versions:
+            names = dataset.version(f"{table}@{versions[table]}").schema.names
+            wanted.setdefault(table, []).extend(name for name in names if name not in BOOKKEEPING)
+        elif not column.endswith("?"):
             wanted.setdefault(table, []).append(column)
         elif table in versions and column[:-1] in dataset.version(f"{table}@{versions[table]}").schema.names:
             wanted.setdefault(table, []).append(column[:-1])

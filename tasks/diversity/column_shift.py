@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from gradatim.schemas.errors import UsageError
+from gradatim.schemas.summary import SummaryTable
 from gradatim.tasks.core.frames import polars_schema
 from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.reduce import ordered_sum
 from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
-from gradatim.tasks.diversity.column_counts import Counts, merge, partial, values_of
+from gradatim.tasks.diversity.column_counts import MOST_CATEGORIES, Counts, merge, partial, values_of
 from gradatim.tasks.diversity.environments import (
     EnvironmentConfig,
     Environments,
@@ -36,12 +37,11 @@ ROWS = 1_000_000
 """Rows of one part."""
 FEW = 20
 """Different numbers up to which each one is a category of its own."""
+MANY = 100
+"""Rows from which on whole numbers that all differ are taken for ids."""
 BINS = 10
-_LEFT_OUT = ("example_id", "source_uri", "source_row", "content_hash", "first_version", "changed_version")
-_USUAL = tuple(
-    f"examples.{name}?"
-    for name in ("task", "group", "template", "level", "output", "length_input", "length_output", "created_at")
-)
+_BOOKKEEPING = ("example_id", "source_uri", "source_row", "content_hash", "first_version", "changed_version")
+ALL, EMPTY = "*", "no value in any row"
 _MOST_LABELS = 100
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -51,7 +51,9 @@ class ColumnShiftConfig(EnvironmentConfig):
     """Settings of `column_shift`."""
 
     columns: tuple[str, ...] = Field(
-        (), description="columns of examples to compare; all that can be, if none is named"
+        (ALL,),
+        min_length=1,
+        description="columns of examples to compare; *: all that can be, the others named with why",
     )
     label: str = Field("", description="column of labels: compare the rows of each label as well")
 
@@ -174,7 +176,8 @@ def _cost(rows: int, width: int) -> Cost:
     "diversity",
     "column_shift",
     config=ColumnShiftConfig,
-    needs=("examples.{environment}", "examples.{columns}", "examples.{label}", *_USUAL),
+    needs=("examples.{environment}", "examples.{columns}", "examples.{label}"),
+    revision=2,
     cost=_cost,
     source=SOURCE,
 )
@@ -185,26 +188,25 @@ def column_shift(tables: Mapping[str, pl.DataFrame], config: ColumnShiftConfig, 
     ``wasserstein(column)``; with `label` the same within each label that both sides have. Numbers of more than 20
     different values are cut into ten bins by the reference's quantiles. Exact for up to 65,536 different numbers;
     beyond, numbers that share their leading bits count as one. Columns of more than 100,000 categories are left out and
-    named, and unless you name them, those of which most rows have a value of their own. `seed` is not used.
+    named with the reason; so are, unless you name them, free texts and ids: categories and whole numbers of which most
+    rows have a value of their own, and nested values. `seed` is not used.
     """
     where = "diversity column_shift"
     examples = tables["examples"]
     found = environments_of(tables, config, where)
-    for column in config.columns:
+    named = () if ALL in config.columns else config.columns
+    for column in named:
         if column not in examples.columns:
             as_text(examples, column, where)  # says which there are
-    chosen = config.columns or tuple(
-        name
-        for name in examples.columns
-        if name not in (*_LEFT_OUT, config.environment) and _comparable(examples, name)
-    )
-    refused = [name for name in config.columns if not _comparable(examples, name)]
-    if refused or not chosen:
+    refused = [name for name in named if not _comparable(examples, name)]
+    if refused:
         raise UsageError(
-            f"column {refused[0]!r} holds {examples.schema[refused[0]]}" if refused else "no column can be compared",
+            f"column {refused[0]!r} holds {examples.schema[refused[0]]}",
             where=where,
             expected="numbers, texts, truth values, dates or times",
         )
+    aside = (*_BOOKKEEPING, config.environment)
+    chosen = named or tuple(name for name in examples.columns if name not in aside)
     group = codes(as_text(examples, config.environment, where), found.names)
     labels: list[str] = []
     if config.label:
@@ -218,31 +220,35 @@ def column_shift(tables: Mapping[str, pl.DataFrame], config: ColumnShiftConfig, 
     width = len(labels) + 1 if labels else 1
     environment = pl.Series(group.astype(np.int32))
     statistics: list[Statistic] = []
-    left_out: list[str] = []
+    left_out: dict[str, str] = {}
     infinite: list[str] = []
     for column in chosen:
-        counts = count(examples[column], environment)
-        if counts.kind == "too many" or (not config.columns and _mostly_different(counts)):
-            left_out.append(column)
+        why = "" if named else _not_a_measure(examples, column)
+        counts = None if why else count(examples[column], environment)
+        if counts is not None:
+            why = _too_different(counts, named=bool(named))
+        if counts is None or why:
+            left_out[column] = why
             continue
         values, rows, missing = finish(counts, len(found.names) * width)
         if values is not None and np.isinf(values).any():
             infinite.append(column)
         statistics += _of_column(column, values, rows, missing, found, labels, config.label)
     if not statistics:
+        said = "; ".join(f"{column}: {why}" for column, why in list(left_out.items())[:5])
         raise UsageError(
-            f"each of the columns {', '.join(left_out[:5])} has too many categories",
+            f"no column can be compared ({said or 'there is none beside ids'})",
             where=where,
             expected="a column of numbers or of fewer categories",
             remedy="compare texts by embedding_shift",
         )
-    warnings = list(found.warnings)
-    if left_out:
-        warnings.append(f"left out, with too many categories to compare: {', '.join(left_out)}")
+    told = [f"{column} ({why})" for column, why in left_out.items() if why != EMPTY]
+    warnings = [*found.warnings, *([f"not compared: {'; '.join(told)}"] if told else [])]
     if infinite:
         warnings.append(f"infinite values are not part of the Wasserstein distance: {', '.join(infinite)}")
     n = int((group >= 0).sum())
     compared = [column for column in chosen if column not in left_out]
+    aside_table = SummaryTable("Columns that are not compared", ("column", "why"), tuple(left_out.items()))
     overall = largest(statistics, [f"tv({column})" for column in compared], n)
     parameters = {**config.model_dump(mode="json"), "columns": compared}
     statistics += _tops([*overall, *statistics])
@@ -260,7 +266,10 @@ def column_shift(tables: Mapping[str, pl.DataFrame], config: ColumnShiftConfig, 
                 "Total variation of each column beside what chance alone would give", lambda: _plot(table)
             )
         },
-        tables=(comparison_table("Total variation by column", table, [f"tv({column})" for column in compared[:12]]),),
+        tables=(
+            comparison_table("Total variation by column", table, [f"tv({column})" for column in compared[:12]]),
+            *([aside_table] if left_out else []),
+        ),
     )
 
 
@@ -317,11 +326,31 @@ def _tops(statistics: Sequence[Statistic]) -> list[Statistic]:
     ]
 
 
-def _mostly_different(counts: Counts) -> bool:
-    """Say whether more than half of the rows have a category of their own, as ids and texts do."""
-    return counts.kind == "category" and counts.cells["cell"].n_unique() > max(
-        FEW, int(counts.cells["rows"].sum()) // 2
-    )
+def _not_a_measure(examples: pl.DataFrame, column: str) -> str:
+    """Say why a column that nobody named is not compared, by its type and its different whole numbers; else nothing."""
+    kind = examples.schema[column]
+    known = examples[column].drop_nulls()
+    if not len(known):
+        return EMPTY
+    if kind.is_nested():
+        return "lists, vectors or records"
+    if not _comparable(examples, column):
+        return f"of type {kind}"
+    if kind.is_integer() and len(known) > MANY and known.n_unique() == len(known):
+        return "whole numbers that all differ, as ids do"
+    return ""
+
+
+def _too_different(counts: Counts, *, named: bool) -> str:
+    """Say why the categories of a column are not compared, by how many they are; else nothing."""
+    if counts.kind == "too many":
+        return f"more than {MOST_CATEGORIES:,} categories, as ids and free texts have"
+    if named or counts.kind != "category":
+        return ""
+    different, rows = counts.cells["cell"].n_unique(), int(counts.cells["rows"].sum())
+    if different > max(FEW, rows // 2):
+        return f"{different:,} different values in {rows:,} rows, as ids and free texts have"
+    return ""
 
 
 def _comparable(examples: pl.DataFrame, name: str) -> bool:

@@ -80,9 +80,10 @@ def rouge_l_matrix(words: HashedWords) -> Floats:
         raise missing_extra("rapidfuzz", "text") from None
     numbers = np.unique(words.hashes, return_inverse=True)[1]
     lists = [part.tolist() for part in np.split(numbers, np.cumsum(words.count)[:-1])] if len(words.count) else []
-    common = np.asarray(cdist(lists, lists, scorer=LCSseq.similarity, dtype=np.int64, workers=-1), dtype=np.float64)
+    common = cdist(lists, lists, scorer=LCSseq.similarity, dtype=np.int64, workers=-1)
     both = words.count[:, None] + words.count
-    return 2 * common.reshape(both.shape) / np.maximum(both, 1)
+    found: Floats = 2.0 * np.asarray(common).reshape(both.shape) / np.maximum(both, 1)
+    return found
 
 
 def bleu_matrix(words: HashedWords, n: int = 4) -> Floats:
@@ -184,7 +185,6 @@ def homogenisation(tables: Mapping[str, pl.DataFrame], config: HomogenisationCon
     rows = texts(tables, config, "diversity homogenisation")
     worded = rows.filter(pl.col("text").str.contains(PATTERNS[config.unit]))
     warnings = [f"{len(rows) - len(worded):,} texts have no word and were left out"] if len(worded) < len(rows) else []
-    matrices = {"rouge_l": rouge_l_matrix, "bleu": lambda words: bleu_matrix(words, config.n)}
     statistics, values, cut, alone = [], None, 0, []
     for name, part in subsets(worded, config.by):
         drawn = hash_order(part, seed, "homogenisation").head(config.sample).sort("example_id")
@@ -193,7 +193,8 @@ def homogenisation(tables: Mapping[str, pl.DataFrame], config: HomogenisationCon
         if len(drawn) < 2:
             alone.append(name)
         for score in config.scores:
-            mean, error, own = mean_of_pairs(matrices[score](short))
+            matrix = rouge_l_matrix(short) if score == "rouge_l" else bleu_matrix(short, config.n)
+            mean, error, own = mean_of_pairs(matrix)
             ends = (max(0.0, mean - NORMAL * error), min(1.0, mean + NORMAL * error)) if error >= 0 else (None, None)
             statistics.append(Statistic(name, score, mean, len(drawn), *ends))
             if name == "all" and score == config.scores[0]:

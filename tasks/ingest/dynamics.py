@@ -95,6 +95,12 @@ def check_dynamics(settings: Dynamics, base: str | Path = ".") -> tuple[str, ...
     raise DataRefused("there is no row in the whole source", where=settings.source)
 
 
+def files_and_ids(settings: Dynamics, base: str | Path = ".") -> tuple[list[Shard], str]:
+    """List the files, and name their column of examples: cartography's is ``guid`` unless said otherwise."""
+    found, _, maps = _plan(settings, base)
+    return found, "guid" if maps and "example" not in settings.model_fields_set else settings.example
+
+
 def _plan(settings: Dynamics, base: str | Path) -> tuple[list[Shard], ReadOptions, bool]:
     """List the files, how to read them, and whether they are cartography's."""
     maps = settings.format == "cartography"

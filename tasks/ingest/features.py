@@ -56,7 +56,7 @@ def read_features(settings: Features, *, base: str | Path = ".") -> pl.DataFrame
     """
     parts: list[Part] = []
     origins: list[str] = []
-    for shard in _shards(settings, base):
+    for shard in feature_shards(settings, base):
         found = numpy_vectors(shard, settings, base) if shard.format == "npy" else _columnar(shard, settings)
         for part in found:
             if parts and part[1].shape[1] != parts[0][1].shape[1]:
@@ -83,7 +83,7 @@ def read_features(settings: Features, *, base: str | Path = ".") -> pl.DataFrame
 
 def check_features(settings: Features, *, base: str | Path = ".") -> None:
     """Try what `read_features` would read: the first file's beginning; NumPy files whole, with their ids."""
-    for shard in _shards(settings, base):
+    for shard in feature_shards(settings, base):
         found = numpy_vectors(shard, settings, base) if shard.format == "npy" else _columnar(shard, settings)
         first = next(iter(found), None)
         if first is not None:
@@ -91,7 +91,8 @@ def check_features(settings: Features, *, base: str | Path = ".") -> None:
     raise DataRefused("there is no vector in the whole source", where=settings.source, expected="at least one row")
 
 
-def _shards(settings: Features, base: str | Path) -> list[Shard]:
+def feature_shards(settings: Features, base: str | Path) -> list[Shard]:
+    """List the files of vectors in the order of their names; NumPy's have the format ``npy``."""
     if settings.format not in (None, "npy"):
         return shards(settings.source, base, settings.format)
     endings = ENDINGS | dict.fromkeys(NUMPY, "npy")

@@ -99,7 +99,7 @@ def map_batch(batch: Batch, examples: Examples, uri: str) -> tuple[pa.Table, lis
     """
     given = batch.table
     reasons: dict[str, np.ndarray] = {}
-    ids, bad = _ids(given, examples)
+    ids, bad = row_ids(given, examples)
     reasons[examples.id or ", ".join(_identity(examples, given.schema.names))] = np.where(bad, "the id is empty", "")
     trees = pa.nulls(len(given), TREE)
     if examples.structure:
@@ -145,7 +145,7 @@ def _identity(examples: Examples, names: list[str]) -> list[str]:
     return list(examples.identity) or [mapped_columns(examples, names)["input"]]
 
 
-def _ids(given: pa.Table, examples: Examples) -> tuple[pa.Array, np.ndarray]:
+def row_ids(given: pa.Table, examples: Examples) -> tuple[pa.Array, np.ndarray]:
     """The user's id as text, or the hash of the normalised identity columns; and where there is none."""
     if examples.id:
         ids = text(given[examples.id])

@@ -60,7 +60,7 @@ def read_responses(
     found = shards(responses.source, base, responses.format)
     options = ReadOptions(text_columns=frozenset({responses.respondent, responses.example}))
     schema = source_schema({shard.uri: shard_schema(shard, options) for shard in found})
-    wide = _wide(responses, schema)
+    wide = wide_column(responses, schema)
     width = max(1, len(schema) - 1) if wide else 1
     options = ReadOptions(text_columns=options.text_columns, schema=schema)
     frames, rejects = [], []
@@ -97,7 +97,7 @@ def check_responses(responses: Responses, *, base: str | Path = ".", inputs: boo
     found = shards(responses.source, base, responses.format)
     options = ReadOptions(text_columns=frozenset({responses.respondent, responses.example}))
     schema = source_schema({shard.uri: shard_schema(shard, options) for shard in found})
-    wide = _wide(responses, schema)
+    wide = wide_column(responses, schema)
     options = ReadOptions(text_columns=options.text_columns, schema=schema)
     batch = next((b for shard in found for b in read_shard(shard, options) if len(b.rows)), None)
     if batch is None:
@@ -107,7 +107,7 @@ def check_responses(responses: Responses, *, base: str | Path = ".", inputs: boo
     settle(cells, pl.DataFrame(pl.from_arrow(rejects_table("", batch.rejects))), None, 0.0, where=responses.source)
 
 
-def _wide(responses: Responses, schema: pa.Schema) -> str | None:
+def wide_column(responses: Responses, schema: pa.Schema) -> str | None:
     """Name the one id column of a wide table, or None for a long one; raise for columns that are not there."""
     names = schema.names
     if not names:

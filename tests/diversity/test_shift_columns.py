@@ -159,7 +159,7 @@ def test_each_label_is_compared_with_itself() -> None:
 
 
 def test_the_three_ways_to_compare_and_what_does_not_fit() -> None:
-    frame = examples(domain=["a", "b", "c", None] * 30, x=list(range(120)))
+    frame = examples(domain=["a", "b", "c", None] * 30, x=[i / 2 for i in range(120)])
     pairs = [
         tuple(row)
         for row in run(frame)
@@ -212,21 +212,41 @@ def test_missing_infinite_and_equal_values_dates_and_nested_columns_have_defined
     assert (at(found, "tv(factors)"), at(found, "tv(text)")) == (1, 0.5)
 
 
-def test_columns_of_ids_and_texts_are_left_out_and_named() -> None:
-    frame = examples(domain=["a", "b"] * 50, input=[f"text {i}" for i in range(100)], x=[1] * 100)
+def test_columns_of_ids_texts_and_vectors_are_left_out_with_the_reason() -> None:
+    frame = examples(
+        domain=["a", "b"] * 60,
+        input=[f"text {i}" for i in range(120)],
+        x=[1] * 120,
+        measure=[i / 7 for i in range(120)],
+        number=list(range(120)),
+        nothing=[None] * 120,
+        hours=[timedelta(hours=i % 3) for i in range(120)],
+        vector=[[1.0, 2.0]] * 120,
+        version=["3.1"] * 120,
+        source_uri=["s.jsonl"] * 120,
+    )
     found = run(frame)
-    assert found.parameters["columns"] == ["x"]
-    assert "input" in found.warnings[0]
+    assert found.parameters["columns"] == ["x", "measure", "hours", "version"]
+    assert found.warnings == (
+        "not compared: input (120 different values in 120 rows, as ids and free texts have); "
+        "number (whole numbers that all differ, as ids do); vector (lists, vectors or records)",
+    )
+    aside = dict(found.summary().tables[-1].rows)
+    assert aside["nothing"] == "no value in any row"
+    assert set(aside) == {"input", "number", "nothing", "vector"}
     assert at(run(frame, columns=["input"]), "tv(input)") == 1
+    assert run(frame, columns=["number"]).parameters["columns"] == ["number"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(column_counts, "MOST_CATEGORIES", 20)
-        assert merge([partial(frame["input"], pl.Series([0] * 100, dtype=pl.Int32))] * 2).kind == "too many"
-        with pytest.raises(UsageError, match="too many categories"):
+        assert merge([partial(frame["input"], pl.Series([0] * 120, dtype=pl.Int32))] * 2).kind == "too many"
+        with pytest.raises(UsageError, match="input: more than"):
             run(frame, columns=["input"])
-    with pytest.raises(UsageError, match="no column 'nothing'"):
-        run(frame, columns=["nothing"])
+    with pytest.raises(UsageError, match="no column 'missing'"):
+        run(frame, columns=["missing"])
     with pytest.raises(UsageError, match="List"):
-        run(frame.with_columns(vector=pl.lit([1.0, 2.0])), columns=["vector"])
+        run(frame, columns=["vector"])
+    with pytest.raises(UsageError, match=r"no column can be compared .input"):
+        run(frame.select("example_id", "domain", "input"))
 
 
 def test_a_side_without_rows_is_not_compared() -> None:

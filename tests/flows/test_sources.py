@@ -160,6 +160,62 @@ def test_the_only_vectors_are_taken_and_several_asked_for(many: Path) -> None:
         Job.load(str(many))
 
 
+def test_measures_and_strategies_take_the_only_vectors_unless_texts_are_asked_for(many: Path) -> None:
+    from gradatim.flows.job import Job
+
+    text = many.read_text(encoding="utf-8")
+    measures = """diversity:
+  - vendi
+  - coverage: {column: question}
+  - near_duplicates
+  - near_duplicates: {as: meaning, using: embedding}
+  - contamination: {evaluation: split}
+  - hill: {column: group}
+"""
+    many.write_text(text.replace("difficulty:\n", measures + "difficulty:\n"), encoding="utf-8")
+    taken = [getattr(method.config, "features", None) for method in Job.load(str(many)).diversity]
+    assert taken == ["sentence", "", "", "sentence", "sentence", None]
+    assert "features_sentence.embedding" in Job.load(str(many)).diversity[0].needs()
+    two = many.read_text(encoding="utf-8").replace(
+        "features:\n", "features:\n  more: {from: vectors.npy, ids: vectors.txt}\n"
+    )
+    many.write_text(two.replace("of: irt, features: sentence", "of: irt, features: more"), encoding="utf-8")
+    assert Job.load(str(many)).diversity[0].config.features == ""  # type: ignore[attr-defined]
+
+
+def test_check_says_how_many_rows_of_each_source_find_their_example(many: Path) -> None:
+    from gradatim.flows.first_steps import check_recipe
+
+    facts = {fact.name: fact for fact in check_recipe(str(many), None, None).facts}
+    joined = {name: facts[f"{name} joined"].value for name in ("responses", "dynamics", "options", "features_sentence")}
+    assert set(joined.values()) == {"100 %"}
+    assert facts["dynamics joined"].note == "480 of 480 rows, of 120 examples"
+    write_jsonl(many.parent / "items" / "part-1.jsonl", items(1000, 1060))
+    with pytest.raises(DataRefused, match=r"rows, of 60 examples; without an example e.g. 'q0060'(.|\n)*98 %"):
+        check_recipe(str(many), None, None)
+    text = many.read_text(encoding="utf-8")
+    many.write_text(text + "checks: {joined: 40%}\n" if "checks:" not in text else text, encoding="utf-8")
+    facts = {fact.name: fact for fact in check_recipe(str(many), None, None).facts}
+    assert facts["options joined"].value == "50 %"
+    assert "'q0060', 'q0061', 'q0062'" in facts["options joined"].note
+
+
+def test_methods_for_a_file_lists_no_method_of_vectors_that_it_lacks(many: Path) -> None:
+    from gradatim.flows.first_steps import list_methods
+
+    tables = {
+        table.title: [row[1] for row in table.rows]
+        for table in list_methods(None, str(many.parent / "items"), None).tables
+    }
+    assert "knn" not in tables["difficulty"]
+    assert {"length", "column"} <= set(tables["difficulty"])
+    assert {"vendi", "near_duplicates", "column_shift", "homogenisation"} <= set(tables["diversity"])
+    pl.DataFrame({"id": ["a", "b"], "size": [1.0, 2.5], "kind": ["u", "v"]}).write_csv(many.parent / "numbers.csv")
+    told = list_methods("diversity", str(many.parent / "numbers.csv"), None).tables[0]
+    assert not {"vendi", "self_bleu"} & {row[1] for row in told.rows}
+    assert "column_shift" in {row[1] for row in told.rows}
+
+
 @pytest.mark.usefixtures("prefect")
 def test_rows_of_other_examples_are_counted_and_too_many_refused(many: Path) -> None:
     write_jsonl(many.parent / "items" / "part-1.jsonl", items(1000, 1060))
