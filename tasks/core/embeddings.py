@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.tables import EMBEDDING
-from gradatim.tasks.core.vector_rows import AnyVectors, VectorRows
+from gradatim.tasks.core.vector_rows import HELD, SLICE, AnyVectors, VectorRows, scratch
 
 ROWS = 8192
 """Rows that are looked at together."""
@@ -111,6 +112,38 @@ def placed_rows(tables: Any, name: str, where: str) -> tuple[pl.Series, VectorRo
     return names, rows, lacking
 
 
+def collected(scan: pl.LazyFrame) -> pl.DataFrame:
+    """Read a table of ids and vectors, sorted by id; the vectors lie on disk where they are more than `HELD` bytes.
+
+    Parameters
+    ----------
+    scan : polars.LazyFrame
+        example_id, unique, and embedding.
+
+    Notes
+    -----
+    The table is streamed into one file without a name, which is memory-mapped and gone with the frame. Memory: the ids
+    and 16 bytes a row. What lies there is taken by slices (`placed_rows`, `vectors_of`); sorting, filtering or joining
+    the frame would copy it.
+    """
+    kind = scan.collect_schema()[EMBEDDING]
+    ids = scan.select("example_id").collect()["example_id"]
+    narrow = isinstance(kind, pl.Array) and kind.inner == pl.Float32
+    if not isinstance(kind, pl.Array) or not narrow or len(ids) * kind.size * 4 <= HELD:
+        return scan.select("example_id", EMBEDDING).collect().sort("example_id")
+    order = ids.arg_sort().to_numpy()
+    place = np.empty(len(ids), dtype=np.int64)
+    place[order] = np.arange(len(ids))
+    out, held, start = scratch(len(ids), kind.size), np.ones(len(ids), dtype=bool), 0
+    for batch in scan.select(EMBEDDING).collect_batches(chunk_size=SLICE, maintain_order=True):
+        rows = place[start : start + len(batch)]
+        out[rows], held[rows] = numbers(batch[EMBEDDING]), batch[EMBEDDING].is_not_null()
+        start += len(batch)
+    flat = pa.Array.from_buffers(pa.float32(), out.size, [None, pa.py_buffer(out)])
+    column = pa.FixedSizeListArray.from_arrays(flat, kind.size, mask=None if held.all() else pa.array(~held))
+    return pl.DataFrame({"example_id": ids.gather(order), EMBEDDING: pl.Series(EMBEDDING, column)})
+
+
 def numbers(column: pl.Series) -> NDArray[Any]:
     """Return a column of arrays as one matrix, float32 or float64, without a copy where it is that in one piece.
 
@@ -120,8 +153,16 @@ def numbers(column: pl.Series) -> NDArray[Any]:
         column = column.cast(pl.Array(pl.Float64, column.dtype.size))  # type: ignore[attr-defined]
     held = column.rechunk().to_arrow()
     width = held.type.list_size
-    flat = held.values.slice(held.offset * width, len(held) * width).to_numpy(zero_copy_only=False)
-    return np.asarray(flat).reshape(len(held), width)
+    flat = held.values.slice(held.offset * width, len(held) * width)
+    if flat.null_count and not _lacking(held):  # only of vectors that are null: the numbers behind do not matter
+        flat = pa.Array.from_buffers(flat.type, len(flat), [None, flat.buffers()[1]], offset=flat.offset)
+    return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(len(held), width)
+
+
+def _lacking(vectors: Any) -> bool:
+    """Whether a number is null in a vector that is not."""
+    parts = (vectors.slice(start, SLICE) for start in range(0, len(vectors), SLICE))
+    return bool(vectors.values.null_count) and any(part.flatten().null_count for part in parts)
 
 
 def features_at_hand(tables: Any, where: str) -> list[str]:
@@ -170,10 +211,8 @@ def _source(column: pl.Series, ids: pl.Series, place: NDArray[np.int64] | None, 
     if width == 0:
         raise DataRefused("the vectors have no numbers", where=where, expected="at least one dimension")
     column = column.cast(pl.Array(pl.Float32, width))
-    if column.rechunk().to_arrow().values.null_count:
+    if _lacking(column.rechunk().to_arrow()):
         lacks = column.arr.eval(pl.element().is_null()).arr.any().fill_null(False)
-        lacks = lacks if place is None else lacks.gather(place)
-        if lacks.any():
-            named = ids[int(lacks.arg_max() or 0)]
-            raise DataRefused(f"the vector of {named!r} holds a null", where=where, expected="finite numbers")
+        named = ids[int((lacks if place is None else lacks.gather(place)).arg_max() or 0)]
+        raise DataRefused(f"the vector of {named!r} holds a null", where=where, expected="finite numbers")
     return numbers(column)

@@ -24,6 +24,7 @@ from gradatim.storage.parts import fingerprint
 from gradatim.storage.publish import Published, Wanted
 from gradatim.storage.store import Store
 from gradatim.storage.tables import Dataset
+from gradatim.tasks.core.embeddings import collected
 from gradatim.tasks.core.registry import Config, Plugin
 
 SECTIONS = ("responses", "dynamics", "options", "features")
@@ -136,8 +137,12 @@ RETRIES: dict[str, Any] = {"retries": 2, "retry_delay_seconds": 5, "retry_condit
 def read_columns(
     dataset: Dataset, versions: Mapping[str, int], needs: Iterable[str], *, where: str
 ) -> dict[str, pl.DataFrame]:
-    """Read the columns that a method needs, with each table's ids, into memory; see `scan_columns`."""
-    return {name: frame.collect() for name, frame in scan_columns(dataset, versions, needs, where=where).items()}
+    """Read the columns that a method needs, with each table's ids; see `scan_columns`.
+
+    Vectors are memory-mapped where they are many (`embeddings.collected`), all else is in memory.
+    """
+    scans = scan_columns(dataset, versions, needs, where=where)
+    return {name: collected(scan) if name.startswith("features_") else scan.collect() for name, scan in scans.items()}
 
 
 def scan_columns(
