@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         read_lm_eval,
         read_options,
         read_responses,
+        select_models,
         split,
     )
 
@@ -44,6 +45,8 @@ __all__ = [
     "certify",
     "compare",
     "compare_splits",
+    "competence",
+    "cross_matrix",
     "curriculum",
     "difficulty",
     "diversity",
@@ -60,6 +63,7 @@ __all__ = [
     "read_lm_eval",
     "read_options",
     "read_responses",
+    "select_models",
     "split",
 ]
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from gradatim.tasks.diversity.result import Diversity
     from gradatim.tasks.embedding.result import Embedding
     from gradatim.tasks.evaluation.comparison import Comparison
+    from gradatim.tasks.evaluation.cross_matrix import CrossMatrix
     from gradatim.tasks.evaluation.result import Evaluation
+    from gradatim.tasks.evaluation.selection import Selection
     from gradatim.tasks.splits.certificate import Certificate
     from gradatim.tasks.splits.result import Split
     from gradatim.tasks.splits.side_by_side import SideBySide
@@ -496,6 +498,89 @@ def compare(arms: Mapping[str, Evaluation], baseline: str | None = None, *, seed
     from gradatim.tasks.evaluation.compare import compare as run
 
     return run(arms, baseline, seed=as_seed(seed, "compare"))
+
+
+def select_models(
+    split: Split | Table, predictions: Table, runs: Table, *, examples: Table, domain: str = "domain", **settings: Any
+) -> Selection:
+    """Choose among runs of a leave-one-domain-out split by each of three rules, which are never mixed.
+
+    Parameters
+    ----------
+    split : Split or table
+        Of ``leave_one_domain_out`` or ``site``, all folds.
+    predictions : table
+        Table `predictions` of all runs.
+    runs : table
+        One row a run: run_id, fold, hyper_parameters, and trial where the search was repeated.
+    examples : table
+        With the column `domain`.
+
+    Returns
+    -------
+    Selection
+        `.mean("training_domains")`, `.table` (the chosen runs), `.means`, `.missing`, `.plot()`.
+    """
+    from gradatim.tasks.evaluation.selection import select_models as run
+
+    return run(*_by_fold(split, predictions, examples, runs), domain=domain, **settings)
+
+
+def cross_matrix(
+    split: Split | Table, predictions: Table, runs: Table, *, examples: Table, column: str = "dataset", **settings: Any
+) -> CrossMatrix:
+    """Score every training set on every evaluated set, with intervals.
+
+    Parameters
+    ----------
+    split : Split or table
+        Of ``cross_dataset`` or ``leave_one_domain_out``, all folds.
+    predictions : table
+        Table `predictions` of all runs.
+    runs : table
+        One row a run: run_id, fold.
+    examples : table
+        With `column`, which names the data set.
+    **settings
+        ``cluster, variant, common, resamples, seed``: see `gradatim.tasks.evaluation.cross_matrix`.
+
+    Returns
+    -------
+    CrossMatrix
+        `.table`, `.cell(trained, evaluated)`, `.means`, `.asymmetry`, `.plot()`.
+    """
+    from gradatim.tasks.evaluation.cross_matrix import cross_matrix as run
+
+    if "seed" in settings:
+        settings["seed"] = as_seed(settings["seed"], "cross_matrix")
+    return run(*_by_fold(split, predictions, examples, runs), column=column, **settings)
+
+
+def competence(
+    scores: Evaluation | Table, *, by: str = "task", at: float | Sequence[float] = (0.75, 0.9)
+) -> pl.DataFrame:
+    """Return the share of tasks whose mean score reaches a level, with Wilson's interval over tasks.
+
+    Parameters
+    ----------
+    scores : Evaluation or table
+        An evaluation with the axis `by` (``gd.evaluate(..., axes=["task"])``), or rows of `by` and score.
+    by : str
+    at : float or sequence of float
+        Levels in (0, 1].
+    """
+    from gradatim.tasks.evaluation.competence import competence as run
+
+    rows: pl.DataFrame = scores.scores if hasattr(scores, "scores") else as_frame(scores, "scores")
+    return run(rows, by=by, at=at)
+
+
+def _by_fold(
+    split: Split | Table, predictions: Table, examples: Table, runs: Table
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    places = split.main if hasattr(split, "main") else as_frame(split, "split")
+    answers, known = as_frame(predictions, "predictions"), as_frame(examples, "examples")
+    return answers, places, known, as_frame(runs, "runs")
 
 
 # --- finding

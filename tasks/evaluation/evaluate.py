@@ -55,7 +55,7 @@ def evaluate(
     respondents : collection of str, optional
         Whose responses a difficulty given as a frame rests on.
     axes : sequence of str
-        Columns of examples to slice by.
+        Columns of examples to slice by; ``"identity x label"`` slices by combinations of the values of both.
     cluster : str, optional
         Column of examples: rows of one value are not independent. By default group where it has values, else
         each example.

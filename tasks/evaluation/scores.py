@@ -73,7 +73,8 @@ def scores(
     difficulty : polars.DataFrame, optional
         Table `difficulty` of one method: adds the axis bin.
     axes : sequence of str
-        Columns of examples; level and domain may be absent, others must be there.
+        Columns of examples, or several joined by ``" x "``, whose slices are combinations of their values. level and
+        domain may be absent, others must be there.
     cluster : str, optional
         Column of examples whose equal values are one cluster; by default group, where it has values, else each example.
     variant : str
@@ -84,7 +85,7 @@ def scores(
     UsageError, DataRefused
         A missing column, several strategies, a score outside [0, 1] or missing, duplicate keys, no common example.
     """
-    answers = _answers(predictions, variant)
+    answers = answered(predictions, variant)
     places, strategy = _places(splits)
     frame = answers.join(places, on="example_id", how="inner", maintain_order="left")
     if frame.is_empty():
@@ -107,15 +108,15 @@ def scores(
     return Scores(frame, strategy, "exact_match" if binary else "score", clusters, tuple(warnings))
 
 
-def _answers(predictions: pl.DataFrame, variant: str) -> pl.DataFrame:
+def answered(predictions: pl.DataFrame, variant: str) -> pl.DataFrame:
     """One row a run and example, with its mean score over attempts."""
     if "respondent_id" in predictions.columns and "run_id" not in predictions.columns:
         predictions = predictions.rename({"respondent_id": "run_id"})
     for column in ("run_id", "example_id"):
-        _require(predictions, column, "predictions")
+        require(predictions, column, "predictions")
     given = [column for column in ("score", "correct") if column in predictions.columns]
     if not given:
-        _require(predictions, "score", "predictions")
+        require(predictions, "score", "predictions")
     frame = predictions.select(
         pl.col("run_id").cast(pl.String),
         pl.col("example_id").cast(pl.String),
@@ -160,7 +161,7 @@ def _answers(predictions: pl.DataFrame, variant: str) -> pl.DataFrame:
 
 def _places(splits: pl.DataFrame) -> tuple[pl.DataFrame, str]:
     for column in ("example_id", "split"):
-        _require(splits, column, "splits")
+        require(splits, column, "splits")
     axes = [column for column in ("strategy", "seed", "fold") if column in splits.columns]
     found = splits.select(axes).unique().sort(axes) if axes else pl.DataFrame()
     if len(found) > 1:
@@ -193,13 +194,20 @@ def _slices(
     if taken:
         raise UsageError(f"the axis {taken[0]!r} has a meaning of its own here", where="evaluate", remedy="rename it")
     optional = ("level", "domain")
-    for column in [*(axis for axis in axes if axis not in optional), *([cluster] if cluster else [])]:
-        _require(examples, column, "examples")
+    made_of = {axis: [axis] if axis in examples.columns else axis.split(" x ") for axis in axes}
+    named = [column for axis in axes if axis not in optional for column in made_of[axis]]
+    for column in [*named, *([cluster] if cluster else [])]:
+        require(examples, column, "examples")
     if cluster is None:
         grouped = "group" in examples.columns and examples["group"].null_count() < len(examples)
         cluster = "group" if grouped else None
-    kept = [axis for axis in axes if axis in examples.columns and examples[axis].null_count() < len(examples)]
-    columns = [pl.col(axis).cast(pl.String) for axis in kept]
+    have = {name for name in examples.columns if examples[name].null_count() < len(examples)}
+    kept = [axis for axis in axes if have.issuperset(made_of[axis])]
+    # of several columns a group is a combination of their values; without one of them a row is in no group
+    columns = [
+        pl.concat_str(*(pl.col(name).cast(pl.String) for name in made_of[axis]), separator=", ").alias(axis)
+        for axis in kept
+    ]
     if cluster:  # a value and an id that read alike are two clusters
         columns.append((pl.lit(f"{cluster}=") + pl.col(cluster).cast(pl.String)).alias("cluster"))
     found = examples.select(pl.col("example_id").cast(pl.String), *columns)
@@ -211,7 +219,7 @@ def _slices(
 
 def _bins(frame: pl.DataFrame, difficulty: pl.DataFrame) -> pl.DataFrame:
     for column in ("example_id", "bin"):
-        _require(difficulty, column, "difficulty")
+        require(difficulty, column, "difficulty")
     if difficulty["example_id"].is_duplicated().any():
         methods = difficulty["method"].unique().sort().to_list() if "method" in difficulty.columns else []
         raise UsageError(
@@ -241,7 +249,7 @@ def _warnings(answers: pl.DataFrame, places: pl.DataFrame, frame: pl.DataFrame) 
     return notes
 
 
-def _require(frame: pl.DataFrame, column: str, table: str) -> None:
+def require(frame: pl.DataFrame, column: str, table: str) -> None:
     if column not in frame.columns:
         raise UsageError(
             f"{table} has no column {column!r}{nearest(column, frame.columns)}",
