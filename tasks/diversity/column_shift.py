@@ -223,7 +223,7 @@ def column_shift(tables: Mapping[str, pl.DataFrame], config: ColumnShiftConfig, 
     left_out: dict[str, str] = {}
     infinite: list[str] = []
     for column in chosen:
-        why = "" if named else _not_a_measure(examples, column)
+        why = "" if named else _not_a_measure(examples, column, config.environment)
         counts = None if why else count(examples[column], environment)
         if counts is not None:
             why = _too_different(counts, named=bool(named))
@@ -326,7 +326,7 @@ def _tops(statistics: Sequence[Statistic]) -> list[Statistic]:
     ]
 
 
-def _not_a_measure(examples: pl.DataFrame, column: str) -> str:
+def _not_a_measure(examples: pl.DataFrame, column: str, environment: str) -> str:
     """Say why a column that nobody named is not compared, by its type and its different whole numbers; else nothing."""
     kind = examples.schema[column]
     known = examples[column].drop_nulls()
@@ -336,6 +336,8 @@ def _not_a_measure(examples: pl.DataFrame, column: str) -> str:
         return "lists, vectors or records"
     if not _comparable(examples, column):
         return f"of type {kind}"
+    if kind == examples.schema[environment] and examples[column].equals(examples[environment]):
+        return "the environments themselves"
     if kind.is_integer() and len(known) > MANY and known.n_unique() == len(known):
         return "whole numbers that all differ, as ids do"
     return ""

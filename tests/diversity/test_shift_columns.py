@@ -224,16 +224,18 @@ def test_columns_of_ids_texts_and_vectors_are_left_out_with_the_reason() -> None
         vector=[[1.0, 2.0]] * 120,
         version=["3.1"] * 120,
         source_uri=["s.jsonl"] * 120,
+        site=["a", "b"] * 60,
     )
     found = run(frame)
     assert found.parameters["columns"] == ["x", "measure", "hours", "version"]
     assert found.warnings == (
         "not compared: input (120 different values in 120 rows, as ids and free texts have); "
-        "number (whole numbers that all differ, as ids do); vector (lists, vectors or records)",
+        "number (whole numbers that all differ, as ids do); vector (lists, vectors or records); "
+        "site (the environments themselves)",
     )
     aside = dict(found.summary().tables[-1].rows)
     assert aside["nothing"] == "no value in any row"
-    assert set(aside) == {"input", "number", "nothing", "vector"}
+    assert set(aside) == {"input", "number", "nothing", "vector", "site"}
     assert at(run(frame, columns=["input"]), "tv(input)") == 1
     assert run(frame, columns=["number"]).parameters["columns"] == ["number"]
     with pytest.MonkeyPatch.context() as patch:
