@@ -6,6 +6,7 @@ from gradatim.tasks.splits.measures.balance import balance
 from gradatim.tasks.splits.measures.block import Block, Measured
 from gradatim.tasks.splits.measures.difficulty import difficulty
 from gradatim.tasks.splits.measures.duplicates import duplicates
+from gradatim.tasks.splits.measures.leakage import leakage
 from gradatim.tasks.splits.measures.ood_shift import ood_shift
 from gradatim.tasks.splits.measures.scores import scores
 from gradatim.tasks.splits.measures.shift import Told, shift
@@ -28,6 +29,7 @@ def measure(block: Block, told: Told | None) -> Measured:
     return {
         **balance(block),
         **duplicates(block),
+        **leakage(block),
         **difficulty(block),
         **scores(block),
         **shift(told),
