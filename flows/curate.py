@@ -93,9 +93,11 @@ def curate(
         done(diversity_tasks.measure(job.place, method, versions))
     if job.diversity or "statistics" in versions:
         versions.update(diversity_tasks.settle(job.place, [method.name for method in job.diversity], versions))
+    if job.keeps_alike:
+        done(split_tasks.tie(job.place, job.alike, versions))
     matched = job.recipe.curriculum.by if job.recipe.curriculum else difficulties[0].name
     for method in job.splits:
-        done(split_tasks.build(job.place, method, matched, versions))
+        done(split_tasks.build(job.place, method, matched, versions, job.alike))
     if job.splits:
         versions.update(split_tasks.settle(job.place, [method.name for method in job.splits], versions))
     if job.recipe.curriculum is not None and job.pacing is not None:

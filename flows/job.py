@@ -117,8 +117,26 @@ class Job:
 
     @cached_property
     def diversity(self) -> tuple[Method, ...]:
-        """The recipe's measures."""
-        return tuple(map(self._with_vectors, self._methods("diversity", "diversity", self.recipe.diversity)))
+        """The recipe's measures, and that of near-duplicates which `checks` asks for."""
+        named = tuple(map(self._with_vectors, self._methods("diversity", "diversity", self.recipe.diversity)))
+        recipe, threshold = self.recipe, self.recipe.checks.near_duplicates
+        has_text = recipe.examples.generate is not None or recipe.examples.input is not None
+        if threshold is None or not (recipe.splits and has_text) or _alike(named):
+            return named
+        taken = {method.name for method in named}
+        name = "near_duplicates" if "near_duplicates" not in taken else "checks.near_duplicates"
+        step = Step(method="near_duplicates", name=name, settings={"threshold": threshold})
+        return (*named, self.method("diversity", "checks.near_duplicates", step))
+
+    @property
+    def alike(self) -> tuple[str, ...]:
+        """Names of the measures whose near-duplicates are counted across splits."""
+        return _alike(self.diversity) if self.recipe.splits else ()
+
+    @property
+    def keeps_alike(self) -> bool:
+        """Whether near-duplicates stay together: where a step of the recipe finds them, not the check alone."""
+        return any(step.method == "near_duplicates" for step in self.recipe.diversity) and bool(self.alike)
 
     @cached_property
     def splits(self) -> tuple[Method, ...]:
@@ -193,3 +211,7 @@ class Job:
 
     def _methods(self, area: str, section: str, steps: list[Step]) -> tuple[Method, ...]:
         return tuple(self.method(area, f"{section}[{index}]", step) for index, step in enumerate(steps))
+
+
+def _alike(methods: tuple[Method, ...]) -> tuple[str, ...]:
+    return tuple(method.name for method in methods if method.plugin.name == "near_duplicates")

@@ -30,6 +30,8 @@ CONTRACT = 20
 CONTROLS = Cost(seconds=25e-6, bytes=600.0)
 """To draw a split's controls and certify it, an example; and `CERTIFY` seconds however few there are."""
 CERTIFY = 2.0
+COMPONENTS = Cost(seconds=4e-6, bytes=500.0)
+"""To let components of near-duplicates grow, an example."""
 VECTOR, FLOATS = 256, 16
 """Numbers of an embedder's vector, whose width is not known before it runs; and how many cost what a row does."""
 NOTHING = Cost(seconds=0.0, bytes=0.0)
@@ -131,9 +133,33 @@ def _steps(job: Job, dataset: Dataset, rows: int, width: int) -> list[Planned]:
         )
         add("diversity", method, stands, rows, 256)
     matched = job.recipe.curriculum.by if job.recipe.curriculum else (job.difficulty[0].name if job.difficulty else "")
+    measured = not job.alike or "pairs" in versions
+    if job.keeps_alike:
+        stands = (
+            bool(versions)
+            and measured
+            and held(dataset, "components", split_tasks.named_components(dataset, job.alike, versions)[1], "")
+        )
+        found.append(
+            Planned(
+                "components",
+                "stands" if stands else "new",
+                rows,
+                _published(Cost(COMPONENTS.seconds * rows, COMPONENTS.bytes * rows), rows),
+            )
+        )
+    else:
+        versions = {table: number for table, number in versions.items() if table != "components"}
     for method in job.splits:
-        stands = bool(versions) and held(
-            dataset, "splits", split_tasks.named(dataset, job.place, method, matched, versions)[1], method.name
+        stands = (
+            bool(versions)
+            and measured
+            and held(
+                dataset,
+                "splits",
+                split_tasks.named(dataset, job.place, method, matched, versions, job.alike)[1],
+                method.name,
+            )
         )
         add("split", method, stands, 3 * rows, 2, Cost(CERTIFY + CONTROLS.seconds * rows, CONTROLS.bytes * rows))
     curriculum = job.recipe.curriculum

@@ -87,6 +87,12 @@ def _share(found: Any) -> Any:
     return found
 
 
+def _or_off(found: Any) -> Any:
+    if found is True:
+        raise ValueError("a similarity is expected, e.g. 0.8, or off; found true")
+    return None if found is False or found == "off" else found
+
+
 def _plain_name(found: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]{0,63}", found):
         raise ValueError(
@@ -99,6 +105,7 @@ def _plain_name(found: str) -> str:
 Columns = Annotated[list[str], BeforeValidator(_listed)]
 Steps = Annotated[list[Step], BeforeValidator(_steps)]
 Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
+Similarity = Annotated[Annotated[float, Field(gt=0, le=1)] | None, BeforeValidator(_or_off)]
 Name = Annotated[str, AfterValidator(_plain_name)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 """Stands in columns of 64 bits."""
@@ -316,6 +323,11 @@ class Checks(_Section):
     rejects: Share = Field(0.01, description="largest share of rejected rows")
     joined: Share = Field(0.98, description="smallest share of responses that must find their example")
     output_not_empty: Share = Field(0.0, description="largest share of rows with an empty output")
+    near_duplicates: Similarity = Field(
+        0.8,
+        description="inputs from this Jaccard similarity of 5-word shingles up count as near-duplicates: measured, and "
+        "counted across splits, where no step near_duplicates does it; off for no such check",
+    )
 
 
 class Recipe(_Section):

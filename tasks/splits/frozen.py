@@ -15,6 +15,11 @@ from gradatim.tasks.splits.together import near_duplicates
 KEPT = "kept from the released split"
 """How the reason of a row begins that only its release holds where it is."""
 
+STRADDLES = " also has out-of-distribution rows"
+"""How the reason of a row ends that is excluded since its group lies on both sides of the rule."""
+CONTROLS = r"\.(random|matched)$"
+"""How the names of controls end, which freeze nothing."""
+
 _TESTS = ("test", "test_ood")
 _TEST, _TEST_OOD, _EXCLUDED = SPLITS.index("test"), SPLITS.index("test_ood"), SPLITS.index("excluded")
 
@@ -89,7 +94,7 @@ def released(table: pl.DataFrame | None) -> pl.DataFrame | None:
         if name not in table.columns:
             raise UsageError(f"the released split has no column {name!r}", expected="example_id and split")
     if "strategy" in table.columns:
-        table = table.filter(~pl.col("strategy").str.contains(r"\.(random|matched)$"))
+        table = table.filter(~pl.col("strategy").str.contains(CONTROLS))
         names = table["strategy"].unique().sort().to_list()
         if len(names) > 1:
             raise UsageError(
@@ -120,7 +125,9 @@ def keep(now: Now, table: pl.DataFrame, seed: int, fold: int) -> tuple[np.ndarra
     changed = is_frozen & (split != now.split)
     homes = _homes(now.component, before, table)
     # a new row that its own draw puts beside the frozen one may join it
-    blocked = (homes != 255) & (homes != now.split) & ~is_frozen & (now.split != _EXCLUDED)
+    elsewhere = (homes != now.split) & (now.split != _EXCLUDED)
+    straddles = now.reason.str.ends_with(STRADDLES).fill_null(False).to_numpy()
+    blocked = (homes != 255) & ~is_frozen & (elsewhere | straddles)
     split[blocked] = _EXCLUDED
     held_here = np.isin(split, [_TEST, _TEST_OOD])
     reason = phrase(KEPT, "; the rule now says: ", now.reason, when=pl.Series(changed), otherwise=now.reason)

@@ -73,7 +73,8 @@ def together(
         frame = frame.with_columns(label=pl.Series(_labels(len(ids), [groups, alike])))
     else:
         frame = frame.with_columns(label=pl.col("alike").rank("dense"))
-    name = pl.when((pl.len().over("label") > 1) | (pl.col("alike") != pl.col("id"))).then("alike")
+    several = (pl.len().over("label") > 1) | (pl.col("alike") != pl.col("id"))
+    name: pl.Expr = pl.when(several).then("alike")
     if columns:
         # else a component could bear the name of a group that it has nothing to do with
         name = pl.coalesce(pl.col("group").min().over("label"), name + " (near-duplicates)")

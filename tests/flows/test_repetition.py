@@ -18,7 +18,7 @@ difficulty: [length]
 diversity:
   - near_duplicates: {column: input}
   - near_duplicates: {column: input, using: exact, as: copies}
-splits: [random]
+splits: [{random: {test: 0.3}}]
 """
 
 

@@ -1,0 +1,132 @@
+"""Three nights with a release each: components grow and keep their names, and no twin of a test row is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from small_recipe import write_jsonl
+
+from gradatim.storage.store import Store
+from gradatim.storage.tables import Dataset
+
+RECIPE = """\
+dataset: small
+examples: {from: items/, id: id, input: question, output: answer}
+difficulty: [length]
+diversity:
+  - near_duplicates
+splits:
+  - threshold: {column: n_steps, train: "<= 6"}
+release: true
+"""
+
+
+def rows(ids: list[str], **more: Any) -> list[dict[str, Any]]:
+    """Rows of thirty words of their own, steps 1 to 9 by number."""
+    return [
+        {
+            "id": i,
+            "question": " ".join(f"{i}-{k}" for k in range(30)),
+            "answer": "a",
+            "n_steps": 1 + int(i[1:]) % 9,
+            **more,
+        }
+        for i in ids
+    ]
+
+
+def twin(of: dict[str, Any], name: str, words: str, n_steps: int) -> dict[str, Any]:
+    return {**of, "id": name, "question": f"{of['question']} {words}", "n_steps": n_steps}
+
+
+def places(store: Dataset) -> dict[str, str]:
+    return dict(store.scan("splits").filter(strategy="threshold").select("example_id", "split").collect().iter_rows())
+
+
+@pytest.mark.usefixtures("prefect")
+def test_three_nights(small: Callable[..., Path]) -> None:
+    from gradatim.flows.curate import curate
+    from gradatim.flows.plan import plan_recipe
+
+    recipe = small(RECIPE, shards=0)
+    folder = recipe.parent / "items"
+    first = rows([f"q{i:03d}" for i in range(120)])
+    write_jsonl(folder / "night-1.jsonl", first)
+    one = curate(str(recipe))
+    store = Store.open(recipe.parent / "store").dataset("small")
+    before = places(store)
+    outside = next(row for row in first if before[row["id"]] == "test_ood")
+    test = next(row for row in first if before[row["id"]] == "test")
+    train = [row for row in first if before[row["id"]] == "train"]
+    assert curate(str(recipe))["tables"] == one["tables"], "a night without news makes no version"
+
+    # a twin of a test_ood row that obeys the rule, a twin of a train row with a smaller id
+    write_jsonl(folder / "night-2.jsonl", [twin(outside, "z1", "indeed", 1), twin(train[0], "a1", "very", 1)])
+    two = curate(str(recipe))
+    now = places(store)
+    assert {i: now[i] for i in before} == before
+    assert (now["z1"], now["a1"]) == ("excluded", "train")
+    (told,) = [s for s in two["summaries"] if s["step"] == "split threshold"]
+    assert told["headline"].endswith("excluded +1 (near-duplicates of frozen test rows)")
+    split = store.scan("splits").filter(strategy="threshold").collect()
+    reason = split.filter(example_id="z1")["reason"][0]
+    assert reason.startswith(f"near-duplicate of {outside['id']} (similarity .9")
+    assert reason.endswith("), a released test row")
+    assert split.filter(example_id="a1")["component"].to_list() == [train[0]["id"]]
+    pair = store.scan("pairs").filter(right_id="z1").collect().row(0, named=True)
+    assert (pair["left_id"], pair["left_version"], pair["right_version"]) == (outside["id"], 0, 1)
+
+    # a bridge between a test row and a train row, which with its own twin is one component; and a row goes
+    bridge = {**test, "id": "b1", "question": f"{test['question']} {train[1]['question']}"}
+    write_jsonl(folder / "night-3.jsonl", [bridge])
+    gone = train[2]["id"]
+    write_jsonl(folder / "night-1.jsonl", [row for row in first if row["id"] != gone])
+    recipe.write_text(recipe.read_text().replace("- near_duplicates", "- near_duplicates: {threshold: 0.45}"))
+    three = curate(str(recipe))
+    after = places(store)
+    (grown,) = [s for s in three["summaries"] if s["step"] == "components"]
+    component, absorbed = sorted([test["id"], train[1]["id"]])
+    assert [tuple(row) for row in grown["tables"][0]["rows"]] == [(component, absorbed, 1, test["id"])]
+    assert f"{component!r} took in {absorbed!r}" in grown["warnings"][0]
+    assert store.scan("components").filter(pl.col("absorbed").is_not_null()).collect()["absorbed"].to_list() == [
+        absorbed
+    ]
+    assert after[test["id"]] == "test"
+    assert after[train[1]["id"]] in ("test", "excluded")
+    assert {i for i in now.keys() & after.keys() if now[i] != after[i]} == {train[1]["id"]}
+    assert gone not in after
+    assert [three["release"], two["release"], one["release"]] == [3, 2, 1]
+    stands = {row[0]: row[1] for row in plan_recipe(str(recipe), None, None).to_dict()["tables"][0]["rows"]}
+    assert {stands[name] for name in ("diversity near_duplicates", "components", "split threshold")} == {"stands"}
+
+
+@pytest.mark.usefixtures("prefect")
+def test_by_default_near_duplicates_are_counted_across_splits_and_part_nobody(small: Callable[..., Path]) -> None:
+    from gradatim.flows.curate import curate
+
+    recipe = small(RECIPE.replace("diversity:\n  - near_duplicates\n", "").replace("release: true\n", ""), shards=0)
+    ids = [f"q{i:03d}" for i in range(90)]
+    first = rows(ids)
+    write_jsonl(
+        recipe.parent / "items" / "all.jsonl", [*first, *(twin(row, f"t{row['id']}", "indeed", 9) for row in first)]
+    )
+    found = curate(str(recipe))
+    assert "components" not in found["tables"]
+    store = Store.open(recipe.parent / "store").dataset("small")
+    assert set(store.scan("pairs").collect()["method"]) == {"near_duplicates minhash"}
+    split = store.scan("splits").filter(strategy="threshold").collect()
+    assert (split["split"] == "excluded").sum() == 0
+    across = store.scan("certificate").filter(check="near_duplicates_across").collect().row(0, named=True)
+    inside = sum(1 for row in first if row["n_steps"] <= 6)
+    assert (across["value"], across["bound"]) == (inside, None)
+    (told,) = [s for s in found["summaries"] if s["step"] == "split threshold"]
+    assert [fact["value"] for fact in told["facts"] if fact["name"] == "near-duplicates across"] == [inside]
+    recipe.write_text(recipe.read_text() + "checks: {near_duplicates: off}\n")
+    assert (
+        "near_duplicates_across"
+        not in store.scan("certificate", curate(str(recipe))["tables"]["certificate"]).collect()["check"]
+    )
