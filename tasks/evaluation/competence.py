@@ -57,9 +57,10 @@ def competence(scores: pl.DataFrame, *, by: str = "task", at: float | Sequence[f
     if not rows["score"].is_between(0, 1).fill_null(False).all():
         raise DataRefused("some rows have no score in [0, 1]", where="scores.score", expected="one for every row")
     keys = [name for name in ("run_id", "checkpoint", "seed", "split") if name in rows.columns]
-    groups = rows.select(*keys, by).unique().sort(*keys, by).with_row_index("code")
-    codes = rows.join(groups, on=[*keys, by], how="left", nulls_equal=True)["code"].to_numpy().astype(np.int64)
-    means = group_sums(codes, rows["score"].to_numpy(), len(groups)) / np.bincount(codes, minlength=len(groups))
+    groups = rows.select(*keys, by).unique().sort(*keys, by).with_row_index(f"{by} number")
+    coded = rows.select(*keys, by, "score").join(groups, on=[*keys, by], how="left", nulls_equal=True)
+    codes = coded[f"{by} number"].to_numpy().astype(np.int64)
+    means = group_sums(codes, coded["score"].to_numpy(), len(groups)) / np.bincount(codes, minlength=len(groups))
     tasks = groups.with_columns(pl.Series("mean", np.round(means, 9)))
     told = []
     for part in tasks.partition_by(keys, maintain_order=True) if keys else [tasks]:
