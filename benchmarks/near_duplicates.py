@@ -1,4 +1,4 @@
-"""Near-duplicates of a million short texts, end to end, and beside datasketch, rensa and semhash in one run.
+"""Near-duplicates of a million short texts, of 1M and 5M in files, and beside datasketch, rensa and semhash.
 
 The peers are not installed with the package; they are measured where they are: ``pip install datasketch rensa semhash``
 into an environment of their own, named by ``GRADATIM_PEERS`` (its python), or into this one.
@@ -10,12 +10,15 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 ROWS, PEER_ROWS, VECTORS, WIDTH = 1_000_000, 50_000, 100_000, 256
-SECONDS, BYTES, SPEEDUP, LEVEL = 60.0, 4e9, 10.0, 1.0
+MORE_ROWS = 5_000_000
+SECONDS, BYTES, SPEEDUP, LEVEL, GROWTH = 60.0, 4e9, 10.0, 1.0, 1.3
 ROOT = Path(__file__).parents[1]
 
 
@@ -67,6 +70,45 @@ def whole(rows: int = ROWS) -> dict[str, float]:
         "of which data GB": before / 1e9,
         "pairs": d.value("near_duplicates_pairs"),
         "pairs measured": d.value("near_duplicates_candidates"),
+    }
+
+
+def write(folder: str, number: int) -> dict[str, float]:
+    """Write the part of a number: a million texts."""
+    import polars as pl
+
+    ids = pl.int_range(number * ROWS, (number + 1) * ROWS, eager=True).cast(pl.String).str.zfill(8)
+    made = pl.DataFrame({"example_id": ids, "text": texts(ROWS, seed=number)})
+    made.write_parquet(f"{folder}/part{number}.parquet", row_group_size=2**17)
+    return {}
+
+
+def streamed(folder: str, rows: int) -> dict[str, float]:
+    """Find the near-duplicates of the texts in the files of a folder, which are never in memory as a whole."""
+    import polars as pl
+
+    from benchmarks.memory import peak_memory
+    from gradatim.tasks.core.near_duplicates import Scheme, compare, signatures
+
+    scheme = Scheme()
+    # one file after the other: a scan of several reads ahead in all of them
+    files = [pl.scan_parquet(f"{folder}/part{number}.parquet") for number in range(rows // ROWS)]
+
+    def parts() -> Iterator[pl.DataFrame]:
+        return (part for file in files for part in file.collect_batches(chunk_size=2**17))
+
+    def read(ids: pl.Series) -> pl.DataFrame:
+        return pl.concat([part.join(ids.to_frame("example_id"), on="example_id", how="semi") for part in parts()])
+
+    start, busy = time.perf_counter(), time.process_time()
+    kept = (signatures(part, scheme) for part in parts())
+    found = compare(kept, read, scheme)
+    return {
+        "seconds": time.perf_counter() - start,
+        "seconds of both cores": time.process_time() - busy,
+        "peak GB": peak_memory() / 1e9,
+        "pairs": float(len(found.pairs)),
+        "pairs measured": float(found.candidates),
     }
 
 
@@ -144,10 +186,29 @@ def semhash(rows: int) -> dict[str, float]:
 
 def child(call: str, python: str = sys.executable) -> dict[str, float]:
     """Call a function of this module in a process of its own."""
+    from benchmarks.memory import watched
+
     code = f"import json; from benchmarks.near_duplicates import *; print(json.dumps({call}))"
-    said = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
-    figures: dict[str, float] = json.loads(said.stdout.splitlines()[-1])
-    return figures
+    said, anonymous = watched([python, "-c", code], ROOT)
+    figures: dict[str, float] = json.loads(said.splitlines()[-1])
+    return {**figures, "peak anonymous GB": anonymous / 1e9}
+
+
+def by_files() -> dict[str, Any]:
+    """Measure 1M and 5M texts in files."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(MORE_ROWS // ROWS):
+            child(f"write({folder!r}, {number})")
+        one, more = (child(f"streamed({folder!r}, {rows})") for rows in (ROWS, MORE_ROWS))
+    growth = more["peak anonymous GB"] / max(1e-9, one["peak anonymous GB"])
+    return {
+        f"{ROWS:,} texts in files": one,
+        f"{MORE_ROWS:,} texts in files": more,
+        "times the anonymous memory": growth,
+        "times the resident memory, mapped files in it": more["peak GB"] / one["peak GB"],
+        "bytes a further row": 1e9 * (more["peak anonymous GB"] - one["peak anonymous GB"]) / (MORE_ROWS - ROWS),
+        f"{MORE_ROWS:,} within {GROWTH:g} times the anonymous memory": growth <= GROWTH,
+    }
 
 
 def installed(package: str, python: str) -> bool:
@@ -158,12 +219,12 @@ def installed(package: str, python: str) -> bool:
 def run() -> dict[str, Any]:
     """Measure a million texts, then each peer that is installed and ours on the same rows."""
     peers = os.environ.get("GRADATIM_PEERS", sys.executable)
-    million, more = child("whole()"), child(f"whole({2 * ROWS})")
+    million = child("whole()")
     out: dict[str, Any] = {
         f"{ROWS:,} texts": million,
         f"within {SECONDS:g} s": million["seconds"] <= SECONDS,
         f"within {BYTES / 1e9:g} GB": million["peak GB"] <= BYTES / 1e9,
-        f"{2 * ROWS:,} texts": more,
+        **by_files(),
     }
     mine = child(f"ours({PEER_ROWS})")
     out[f"{PEER_ROWS:,} texts ours"] = mine

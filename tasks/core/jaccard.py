@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gradatim.tasks.core.shingles import CHUNK, Ints, Shingles, Unit, chunks, distinct, shingles
 
 _PAIRS = 2**17
-_HELD = 2**26  # bytes of text whose shingles are all held: some 200 MB
+_HELD = 2**24  # bytes of text whose shingles are all held: some 50 MB
 
 
 def jaccard(
@@ -81,7 +81,7 @@ def _blocks(size: Ints, *, whole: bool) -> Iterator[tuple[int, int]]:
     start = 0
     while start < len(size):
         done = ends[start - 1] if start else 0
-        stop = int(np.searchsorted(ends, done + 4 * CHUNK, side="right"))
+        stop = int(np.searchsorted(ends, done + CHUNK, side="right"))
         stop = start + _PAIRS if whole else min(max(start + 1, stop), start + _PAIRS)
         stop = min(stop, len(size))
         yield start, stop

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from gradatim.tasks.core.embeddings import vectors_of
+from gradatim.tasks.core.embeddings import placed_rows
 from gradatim.tasks.core.frames import conform
 from gradatim.tasks.core.neighbour_parts import equal_groups
 from gradatim.tasks.core.range_search import cosine_pairs
@@ -27,21 +27,29 @@ def alike_vectors(
     threshold : float in (0, 1]
     lists_probed : int, optional
         As for `cosine_pairs`.
+
+    Notes
+    -----
+    Vectors are read some at a time, so that those of a mapped table are never in memory as a whole.
     """
-    vectors = vectors_of(tables, features, "diversity near_duplicates")
+    ids, vectors, _ = placed_rows(tables, features, "diversity near_duplicates")
     known = tables["examples"]["example_id"].cast(pl.String)
-    held = vectors.ids.is_in(known.implode()).to_numpy() & (vectors.matrix != 0).any(axis=1)
-    whole = bool(held.all())
-    ids = vectors.ids if whole else vectors.ids.filter(pl.Series(held))
-    matrix = vectors.matrix if whole else vectors.matrix[held]
+    held = ids.is_in(known.implode()).to_numpy()
+    for some, part in vectors.slices():
+        held[some] &= (part != 0).any(axis=1)
+    if not held.all():
+        ids, vectors = ids.filter(pl.Series(held)), vectors.view(held)
     rows = np.arange(len(ids))
-    groups = equal_groups(matrix, rows, rows)
-    first = rows[groups.first]
+    groups = equal_groups(vectors, rows, rows)
+    first = groups.first
     copies = np.repeat(first, np.diff(groups.starts))
     equal = np.stack([copies, groups.members], axis=1)[copies != groups.members]
     one = len(first) == len(rows)
     found = cosine_pairs(
-        matrix if one else matrix[first], threshold, ids if one else ids.gather(first), lists_probed=lists_probed
+        vectors if one else vectors.view(first),
+        threshold,
+        ids if one else ids.gather(first),
+        lists_probed=lists_probed,
     )
     near = first[found.pairs] if len(found.pairs) else found.pairs
     pairs = np.concatenate([equal, near]).astype(np.int64)

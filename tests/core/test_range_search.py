@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gradatim.schemas.errors import UsageError
-from gradatim.tasks.core import range_search
+from gradatim.tasks.core import range_search, vector_rows
 from gradatim.tasks.core.range_search import cosine_pairs
 
 
@@ -72,3 +72,21 @@ def test_in_a_crowd_each_row_keeps_its_nearest_and_the_rest_is_counted() -> None
 def test_a_threshold_that_is_none_is_an_error() -> None:
     with pytest.raises(UsageError, match="threshold 0"):
         cosine_pairs(np.ones((2, 2)), 0)
+
+
+@pytest.mark.parametrize("probed", [0, 4])
+def test_rows_that_are_read_slice_by_slice_give_the_pairs_of_the_matrix(
+    monkeypatch: pytest.MonkeyPatch, probed: int
+) -> None:
+    vectors = clustered(3000, width=8)
+    vectors[[5, 700]] = 0
+    ids = pl.Series([f"{i:04d}" for i in range(3000)])
+    true = cosine_pairs(vectors, 0.9, ids, lists_probed=probed)
+    assert len(true.pairs) > 1000
+    mixed = np.random.default_rng(3).permutation(3000)
+    monkeypatch.setattr(range_search, "_SLICE", 97)
+    monkeypatch.setattr(vector_rows, "HELD", 2**10)  # so that what is made stands on disk
+    rows = vector_rows.VectorRows(vectors[mixed], np.argsort(mixed))
+    found = cosine_pairs(rows, 0.9, ids, lists_probed=probed)
+    assert found.pairs.tolist() == true.pairs.tolist()
+    assert found.similarity.tolist() == true.similarity.tolist()
