@@ -299,7 +299,7 @@ def diversity(
         For measures that look at who solved what; see `irt`.
     seed : int
     **settings
-        The method's settings.
+        The method's settings. An earlier result as `anchor` gives rows the clusters of that one.
     """
     tables = {"examples": as_examples(examples)}
     if responses is not None:
@@ -309,6 +309,9 @@ def diversity(
         features = None
     for name, vectors in (features or {}).items():
         tables[f"features_{name}"] = as_features(vectors, tables["examples"], name)
+    centroids = getattr(settings.get("anchor"), "centroids", None)
+    if centroids is not None:
+        tables["anchor"], settings["anchor"] = centroids, "current"
     result: Diversity = _run("diversity", method, tables, settings, seed)
     return result
 

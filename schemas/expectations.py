@@ -220,6 +220,7 @@ _CHECKS: dict[str, list[Expectation]] = {
         _exists("examples"),
     ],
     "diversity": [*_finite("value", "nearest_similarity"), _exists("examples")],
+    "centroids": [*_not_null("centroid"), _between("cluster", 0), _between("rows", 0)],
     "pairs": [
         _in_set("kind", ("near_duplicate", "contamination")),
         _between("similarity", 0, 1),

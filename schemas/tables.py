@@ -227,6 +227,16 @@ TABLES: dict[str, TableSpec] = {
             ],
         ),
         _spec(
+            "centroids",
+            ["method", "cluster"],
+            [
+                _method,
+                ("cluster", _i8, "number of the cluster, as in the table diversity"),
+                ("centroid", pa.list_(_f4), "centre, of the width of the vectors; of length 1 under cosine"),
+                ("rows", _i8, "rows of the cluster in this version"),
+            ],
+        ),
+        _spec(
             "pairs",
             ["left_id", "right_id", "kind", "method"],
             [

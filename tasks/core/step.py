@@ -208,6 +208,40 @@ def require_columns(dataset: Dataset, reference: str, columns: Iterable[str], *,
     return have
 
 
+def anchored(dataset: Dataset, method: Method, table: str) -> str | None:
+    """Find the released version of a table whose rows of a method it keeps to by its setting `anchor`.
+
+    None without the setting, and for ``current`` where no release holds such rows yet.
+
+    Raises
+    ------
+    UsageError
+        A release that is named by number holds none.
+    """
+    wanted = getattr(method.config, "anchor", None)
+    if wanted is None:
+        return None
+    release = dataset.latest_release() if wanted == "current" else dataset.read_release(int(wanted))
+    if release is None:
+        return None
+    version = release.tables.get(table)
+    reference = f"{table}@{version}"
+    if version is None or not group_parts(dataset, reference, method.name):
+        if wanted == "current":
+            return None
+        raise UsageError(
+            f"release {release.number} has no {table.replace('_', ' ')} of {method.name!r}",
+            where=method.where,
+            expected="a release that has some to keep to",
+        )
+    return reference
+
+
+def group_parts(dataset: Dataset, reference: str, group: str) -> list[str]:
+    """Return the fingerprints of a group's parts in a version, sorted."""
+    return sorted({part.fingerprint for part in dataset.version(reference).parts if part.group == group})
+
+
 def keep_summary(dataset: Dataset, made: str, summary: Summary) -> None:
     """Keep a result's summary under its fingerprint."""
     text = json.dumps(summary.to_dict(), ensure_ascii=False)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import polars as pl
 from prefect import task
 
-from gradatim.schemas.errors import UsageError
 from gradatim.schemas.summary import Fact
 from gradatim.storage.publish import Wanted
 from gradatim.storage.tables import Dataset
@@ -18,6 +17,8 @@ from gradatim.tasks.core.step import (
     Method,
     Place,
     StepResult,
+    anchored,
+    group_parts,
     held,
     keep_only,
     keep_summary,
@@ -70,38 +71,13 @@ def named(dataset: Dataset, place: Place, method: Method, versions: Mapping[str,
     parents = [f"{table}@{versions[table]}" for table in tables]
     inputs = [dataset.content_hash(f"{table}@{versions[table]}") for table in tables if table != "difficulty"]
     for name in method.of:
-        inputs += _group(dataset, f"difficulty@{versions['difficulty']}", name) if "difficulty" in versions else []
-    anchor = _anchor(dataset, method)
+        inputs += group_parts(dataset, f"difficulty@{versions['difficulty']}", name) if "difficulty" in versions else []
+    anchor = anchored(dataset, method, "item_parameters")
     if anchor is not None:
         parents.append(anchor)
         if getattr(method.config, "anchor", None) != "current":
-            inputs += _group(dataset, anchor, method.name)
+            inputs += group_parts(dataset, anchor, method.name)
     return method.fingerprint(place.seed, inputs), list(dict.fromkeys(parents))
-
-
-def _group(dataset: Dataset, reference: str, name: str) -> list[str]:
-    return sorted({part.fingerprint for part in dataset.version(reference).parts if part.group == name})
-
-
-def _anchor(dataset: Dataset, method: Method) -> str | None:
-    """Find the released item parameters whose scale a method keeps; None without one, or before the first release."""
-    wanted = getattr(method.config, "anchor", None)
-    if wanted is None:
-        return None
-    release = dataset.latest_release() if wanted == "current" else dataset.read_release(int(wanted))
-    if release is None:
-        return None
-    version = release.tables.get("item_parameters")
-    reference = f"item_parameters@{version}"
-    if version is None or not _group(dataset, reference, method.name):
-        if wanted == "current":
-            return None
-        raise UsageError(
-            f"release {release.number} has no item parameters of {method.name!r}",
-            where=method.where,
-            expected="a release whose scale can be kept",
-        )
-    return reference
 
 
 def _run(dataset: Dataset, place: Place, method: Method, versions: Mapping[str, int]) -> Difficulty:
@@ -113,7 +89,7 @@ def _run(dataset: Dataset, place: Place, method: Method, versions: Mapping[str, 
     scans = scan_columns(dataset, versions, needs, where=method.where)
     if "difficulty" in scans:
         scans["difficulty"] = scans["difficulty"].filter(pl.col("method").is_in(list(method.of)))
-    anchor = _anchor(dataset, method)
+    anchor = anchored(dataset, method, "item_parameters")
     if anchor is not None:
         scans["anchor"] = dataset.scan(anchor).filter(pl.col("method") == method.name)
     # dynamics have a row an example and epoch: they are reduced as they are read

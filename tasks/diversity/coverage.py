@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from gradatim.schemas.errors import DataRefused
+from gradatim.tasks.core.centroids import Clustered, centroid_table, kept_clusters
 from gradatim.tasks.core.clusters import cluster_sums, k_means, occupancy_entropy
 from gradatim.tasks.core.cover import hashed_sample, k_centre, principal_map
 from gradatim.tasks.core.frames import polars_schema
@@ -19,7 +20,7 @@ from gradatim.tasks.core.intervals import wilson
 from gradatim.tasks.core.nearest_by_part import nearest_by_part
 from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.reduce import group_sums, ordered_sum
-from gradatim.tasks.core.registry import Config, Cost, register
+from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.vectors import Located, locate, text_column
@@ -42,7 +43,7 @@ MAPPED = 2_000
 Floats = NDArray[np.float64]
 
 
-class CoverageConfig(Config):
+class CoverageConfig(Clustered):
     """Settings of `coverage`."""
 
     features: str = Field("", description="name of a features table; by default the only one at hand")
@@ -97,18 +98,18 @@ def coverage(tables: Mapping[str, pl.DataFrame], config: CoverageConfig, seed: i
     pairs), ``coverage_occupancy_entropy`` of k-means clusters, and of centres or training rows ``coverage_radius``,
     ``coverage_facility_location``, ``coverage_chamfer`` and ``coverage_within`` tau. Each row's value is the distance
     to its nearest other row, or of a row that is not for training to its nearest training row.
+    With `anchor` clusters are those of a release: a row keeps its cluster, and entropies of nights compare.
     """
     found = locate(tables, config.features, config.column, WHERE, cosine=config.metric == "cosine")
     warnings = list(found.warnings)
-    clusters = k_means(
-        found.matrix,
-        config.clusters or min(1000, max(1, round(len(found.rows) ** 0.5))),
-        ids=found.ids,
-        metric=config.metric,
-        seed=seed,
-        where=WHERE,
-    )
-    cluster, _ = clusters.assign(found.matrix)
+    kept = kept_clusters(tables, config.anchor, found.matrix, config.metric, WHERE)
+    if isinstance(kept, str):
+        warnings += [kept] if kept else []
+        asked = config.clusters or min(1000, max(1, round(len(found.rows) ** 0.5)))
+        clusters = k_means(found.matrix, asked, ids=found.ids, metric=config.metric, seed=seed, where=WHERE)
+        cluster, _ = clusters.assign(found.matrix)
+    else:
+        clusters, cluster, _ = kept
     statistics = _whole(found, config, cluster, len(clusters), clusters.inertia)
     group = _column(found.rows, config.split, "split")
     if group is not None and not (group == config.train).any():
@@ -124,7 +125,7 @@ def coverage(tables: Mapping[str, pl.DataFrame], config: CoverageConfig, seed: i
     statistics += _distances("all", everywhere, "")
     if len(found.rows) == 1:
         warnings.append("there is one row: it has no other to be near to")
-    asked = everywhere
+    measured = everywhere
     if group is None:
         cover = _centres(found, config, seed)
         to_cover = _nearest(found, config, cover, np.delete(np.arange(len(found.rows)), cover), seed)
@@ -140,11 +141,11 @@ def coverage(tables: Mapping[str, pl.DataFrame], config: CoverageConfig, seed: i
             statistics += [*_distances(name, part, train), *_covered(name, found, config, cover, part, seed, train)]
             parts.append(part)
         if parts:
-            asked = _joined(parts)
-            statistics += _covered("all", found, config, cover, asked, seed, "")
+            measured = _joined(parts)
+            statistics += _covered("all", found, config, cover, measured, seed, "")
         else:
             warnings.append(f"all rows have {config.split} = {config.train!r}: there is nothing for them to cover")
-    if asked.sampled or everywhere.sampled:
+    if measured.sampled or everywhere.sampled:
         warnings.append(f"nearest rows were looked for from a sample of {config.queries:,}: radii are lower bounds")
     if len(clusters) < clusters.asked:
         warnings.append(
@@ -161,11 +162,12 @@ def coverage(tables: Mapping[str, pl.DataFrame], config: CoverageConfig, seed: i
         statistics=statistics_table(
             [s for s in statistics if s.value is not None and np.isfinite(s.value)], parameters
         ),
-        table=_table(found, asked, cluster, config),
+        table=_table(found, measured, cluster, config),
         main="coverage_within" if group is not None and within else "coverage_occupancy_entropy",
         parameters=parameters,
         source=SOURCE,
         warnings=tuple(warnings),
+        centroids=centroid_table(clusters, cluster, "coverage"),
         pictures={
             "map": Picture(
                 "Rows on the first two principal components of their vectors: what lies apart is covered apart.",
@@ -173,7 +175,7 @@ def coverage(tables: Mapping[str, pl.DataFrame], config: CoverageConfig, seed: i
             ),
             "distances": Picture(
                 "Distance of each row to its nearest other row, or to its nearest training row.",
-                lambda: _draw_distances(asked, config, group is not None),
+                lambda: _draw_distances(measured, config, group is not None),
             ),
         },
     )

@@ -36,6 +36,8 @@ class Diversity:
     warnings : tuple of str
     pairs : polars.DataFrame or None
         In the schema of the table `pairs`, where the measure decides about pairs.
+    centroids : polars.DataFrame or None
+        In the schema of the table `centroids`, where the measure clusters rows.
     pictures : mapping
         Further pictures by name; `plot(name)` draws one.
     tables : tuple of SummaryTable
@@ -50,6 +52,7 @@ class Diversity:
     source: str
     warnings: tuple[str, ...] = field(default=())
     pairs: pl.DataFrame | None = None
+    centroids: pl.DataFrame | None = None
     pictures: Mapping[str, Picture] = field(default_factory=dict)
     tables: tuple[SummaryTable, ...] = ()
 
@@ -130,7 +133,9 @@ class Diversity:
 
     def _pictured(self) -> bool:
         """Whether pictures say more than bars, which would set counts beside shares of the one subset."""
-        return bool(self.pictures) and (self.statistics["metric"] == self.main).sum() <= 1
+        shown = self.statistics.filter(pl.col("metric") == self.main)
+        compared = shown.filter(pl.col("reference") != "")  # of one comparison alone the row of all is a copy
+        return bool(self.pictures) and len(compared if len(compared) else shown) <= 1
 
     def cite(self) -> str:
         """Return the source to cite."""

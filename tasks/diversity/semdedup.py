@@ -12,11 +12,12 @@ from pydantic import Field, field_validator
 
 from gradatim.schemas.errors import UsageError
 from gradatim.schemas.hashing import random_bits
+from gradatim.tasks.core.centroids import Clustered, centroid_table, kept_clusters
 from gradatim.tasks.core.frames import polars_schema
 from gradatim.tasks.core.intervals import wilson
 from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.redundancy import bounded_clusters, nearest_earlier_in_groups
-from gradatim.tasks.core.registry import Config, Cost, register
+from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.vectors import locate, subset_names, text_column
@@ -32,7 +33,7 @@ CURVE = np.round(np.concatenate([np.arange(0, 0.1, 0.005), np.arange(0.1, 0.52, 
 """Epsilons of the curve."""
 
 
-class SemDeDupConfig(Config):
+class SemDeDupConfig(Clustered):
     """Settings of `semdedup`."""
 
     features: str = Field("", description="name of a features table; by default the only one at hand")
@@ -88,20 +89,34 @@ def semdedup(tables: Mapping[str, pl.DataFrame], config: SemDeDupConfig, seed: i
 
     Each row's value is that cosine (null for the first of a cluster), its nearest_id the row, its cluster the number of
     the k-means cluster; ``semdedup_removed_0.05`` ... are the shares above 1 - epsilon. `redundant(table, epsilon)`
-    names the rows for any other epsilon. Rows without a vector, or with one of zeros, are left out and counted.
+    names the rows for any other epsilon. With `anchor` clusters are those of a release, not cut again.
+    Rows without a vector, or with one of zeros, are left out and counted.
     """
     found = locate(tables, config.features, config.column, WHERE)
     by = text_column(found.rows, config.by, WHERE) if config.by else None
     n = len(found.rows)
-    asked = config.clusters or max(1, min(MOST_CLUSTERS, n // ROWS_PER_CLUSTER))
-    _, cluster, near = bounded_clusters(found.matrix, found.ids, asked, largest=config.largest, seed=seed, where=WHERE)
+    kept = kept_clusters(tables, config.anchor, found.matrix, "cosine", WHERE)
+    warnings = list(found.warnings)
+    if isinstance(kept, str):
+        warnings += [kept] if kept else []
+        asked = config.clusters or max(1, min(MOST_CLUSTERS, n // ROWS_PER_CLUSTER))
+        clusters, cluster, near = bounded_clusters(
+            found.matrix, found.ids, asked, largest=config.largest, seed=seed, where=WHERE
+        )
+    else:
+        clusters, cluster, near = kept
     order = _order(found.ids, cluster, near, config.order, seed)
     similarity, index = np.full(n, np.nan), np.full(n, -1, dtype=np.int64)
     value, place = nearest_earlier_in_groups(found.matrix.view(order), cluster[order])
     similarity[order], index[order] = value, np.where(place >= 0, order[place], -1)
-    size = np.bincount(cluster)
+    size = np.bincount(cluster, minlength=len(clusters))
+    if size.max() > config.largest and not isinstance(kept, str):
+        warnings.append(
+            f"a released cluster holds {size.max():,} rows (largest: {config.largest:,}), which takes long to compare: "
+            "anchor: null fits and cuts anew"
+        )
     statistics = [
-        Statistic("all", "semdedup_clusters", float(len(size)), n),
+        Statistic("all", "semdedup_clusters", float((size > 0).sum()), n),
         Statistic("all", "semdedup_largest_cluster", float(size.max() / n), n),
     ]
     subsets: list[tuple[str, NDArray[np.float64]]] = [("all", similarity)]
@@ -136,7 +151,8 @@ def semdedup(tables: Mapping[str, pl.DataFrame], config: SemDeDupConfig, seed: i
         main=f"semdedup_removed_{config.epsilons[len(config.epsilons) // 2]:g}",
         parameters=parameters,
         source=SOURCE,
-        warnings=found.warnings,
+        warnings=tuple(warnings),
+        centroids=centroid_table(clusters, cluster, "semdedup"),
         pictures={
             "removed": Picture(
                 "Share of rows that a threshold drops: a steep start is exact repetition, a late rise is shared topic.",

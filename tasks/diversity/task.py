@@ -23,6 +23,8 @@ from gradatim.tasks.core.step import (
     Method,
     Place,
     StepResult,
+    anchored,
+    group_parts,
     held,
     keep_only,
     keep_summary,
@@ -43,7 +45,7 @@ from gradatim.tasks.diversity.result import Diversity
 
 GROUP = "diversity "
 """How the groups of the table `statistics` begin that measures publish."""
-TABLES = ("statistics", "diversity", "pairs", "signatures")
+TABLES = ("statistics", "diversity", "pairs", "signatures", "centroids")
 HOW = ("exact", "minhash", "embedding")
 """How near-duplicates are found, which the table `pairs` names after the measure."""
 
@@ -56,10 +58,13 @@ def measure(place: Place, method: Method, versions: Mapping[str, int]) -> StepRe
     summary = kept_summary(dataset, made)
     if summary is None or not held(dataset, "statistics", made, GROUP + method.name):
         night: dict[str, Any] = {}
+        anchor = _anchor(dataset, method, versions)
         if isinstance(method.config, NearDuplicatesConfig) and by_text(method.config):
             found, night = _new_against_all(dataset, place, method, versions, method.config)
         else:
             tables = read_columns(dataset, versions, [*method.needs(), "examples.example_id"], where=method.where)
+            if anchor is not None:
+                tables["anchor"] = dataset.scan(anchor).filter(pl.col("method") == method.name).collect()
             found = method.plugin.run(tables, method.config, place.seed)
         summary = replace(found.summary(), step=f"diversity {method.name}")
         parents = [f"examples@{versions['examples']}"]
@@ -75,14 +80,50 @@ def measure(place: Place, method: Method, versions: Mapping[str, int]) -> StepRe
             latest = dataset.log("pairs").latest()
             bases = {**(latest.metadata.get("bases", {}) if latest else {}), method.name: night}
             publish_group(dataset, place, "pairs", method.name, made, rows, parents, bases=bases)
+        if found.centroids is not None:
+            rows = found.centroids.with_columns(pl.lit(method.name).alias("method"))
+            latest = dataset.log("centroids").latest()
+            bases = {
+                **(latest.metadata.get("bases", {}) if latest else {}),
+                method.name: _basis(dataset, method, versions),
+            }
+            parents = [*parents, *([anchor] if anchor else [])]
+            publish_group(dataset, place, "centroids", method.name, made, rows, parents, bases=bases)
         keep_summary(dataset, made, summary)
     return StepResult(summary, current(dataset))
 
 
 def named(dataset: Dataset, place: Place, method: Method, versions: Mapping[str, int]) -> str:
-    """Return the fingerprint of a measure."""
+    """Return the fingerprint of a measure.
+
+    What is anchored to the current release counts as of its clusters already where its inputs are the same; a release
+    that is pinned by number is an input.
+    """
     tables = sorted({"examples", *method.reads()} & set(versions))
-    return method.fingerprint(place.seed, [dataset.content_hash(f"{table}@{versions[table]}") for table in tables])
+    inputs = [dataset.content_hash(f"{table}@{versions[table]}") for table in tables]
+    anchor = _anchor(dataset, method, versions)
+    if anchor is not None and getattr(method.config, "anchor", None) != "current":
+        inputs += group_parts(dataset, anchor, method.name)
+    return method.fingerprint(place.seed, inputs)
+
+
+def _anchor(dataset: Dataset, method: Method, versions: Mapping[str, int]) -> str | None:
+    """Find the released centroids that a measure keeps to; None where the newest are of other settings or vectors."""
+    reference = anchored(dataset, method, "centroids")
+    if reference is None or getattr(method.config, "anchor", None) != "current":
+        return reference
+    basis = dataset.metadata(reference).get("bases", {}).get(method.name)
+    return reference if basis == _basis(dataset, method, versions) else None
+
+
+def _basis(dataset: Dataset, method: Method, versions: Mapping[str, int]) -> str:
+    """Hash what the number of a cluster depends on beside the rows: settings, and what the vectors were made by."""
+    settings = method.config.model_dump(mode="json")
+    names = ("features", "metric", "clusters", "largest", *(() if settings.get("features") else ("column",)))
+    tables = sorted(table for table in method.reads() if table.startswith("features_") and table in versions)
+    made = [dataset.metadata(f"{table}@{versions[table]}") for table in tables]
+    fits = [[found.get("fit"), found.get("section")] for found in made]
+    return value_hash([method.plugin.name, {name: settings.get(name) for name in names}, fits])
 
 
 @task(name="settle diversity", task_run_name="settle diversity", **RETRIES)
@@ -91,7 +132,7 @@ def settle(place: Place, names: Sequence[str], versions: Mapping[str, int]) -> d
     dataset = place.open()
     parents = [f"examples@{versions['examples']}"]
     keep_only(dataset, place, "statistics", [GROUP + name for name in names], parents, among=GROUP)
-    for table in ("diversity", "pairs", "signatures"):
+    for table in ("diversity", "pairs", "signatures", "centroids"):
         keep_only(dataset, place, table, names, parents)
     return current(dataset)
 

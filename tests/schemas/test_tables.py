@@ -22,6 +22,7 @@ KEYS = {
     "difficulty": "example_id method",
     "item_parameters": "example_id method",
     "diversity": "example_id method",
+    "centroids": "method cluster",
     "pairs": "left_id right_id kind method",
     "signatures": "example_id method",
     "components": "example_id",
