@@ -12,7 +12,6 @@ import gzip
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -156,10 +155,12 @@ def run() -> dict[str, Any]:
 
 
 def _child(folder: str, rows: int) -> dict[str, float]:
+    from benchmarks.memory import watched
+
     code = f"import json; from benchmarks.contamination import large; print(json.dumps(large({folder!r}, {rows})))"
-    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
-    figures: dict[str, float] = json.loads(said.stdout.splitlines()[-1])
-    return figures
+    said, anonymous = watched([sys.executable, "-c", code], ROOT)
+    figures: dict[str, float] = json.loads(said.splitlines()[-1])
+    return {**figures, "peak anonymous GB": anonymous / 1e9}
 
 
 if __name__ == "__main__":

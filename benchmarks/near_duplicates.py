@@ -6,6 +6,7 @@ into an environment of their own, named by ``GRADATIM_PEERS`` (its python), or i
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -19,6 +20,15 @@ from typing import Any
 ROWS, PEER_ROWS, VECTORS, WIDTH = 1_000_000, 50_000, 100_000, 256
 MORE_ROWS = 5_000_000
 SECONDS, BYTES, SPEEDUP, LEVEL, GROWTH = 60.0, 4e9, 10.0, 1.0, 1.3
+REAL, RECALL = 5_000, 0.995
+SETTINGS = (
+    (5, "words", 0.8),
+    (5, "words", 0.6),
+    (3, "words", 0.5),
+    (2, "words", 0.7),
+    (5, "characters", 0.8),
+    (5, "characters", 0.6),
+)
 ROOT = Path(__file__).parents[1]
 
 
@@ -211,6 +221,104 @@ def by_files() -> dict[str, Any]:
     }
 
 
+def real_texts() -> list[str]:
+    """Make 5,000 texts, each once: WinoGrande sentences, GSM8K questions, and edits of them; none without the data."""
+    import numpy as np
+    import polars as pl
+
+    folder = Path(os.environ.get("GRADATIM_DATA", ROOT.parent / "shared" / "data"))
+    if not (folder / "gsm8k").is_dir():
+        return []
+    winogrande = pl.read_parquet(folder / "cartography_winogrande" / "winogrande_xl_train.parquet", n_rows=2700)
+    with gzip.open(folder / "gsm8k" / "train.jsonl.gz", "rt", encoding="utf-8") as file:
+        questions = [json.loads(line)["question"] for line in file][:1500]
+    base = list(dict.fromkeys(" ".join(text.split()) for text in [*winogrande["sentence"], *questions]))[:4000]
+    random, edits = np.random.default_rng(0), []
+    for row in random.choice(len(base), 1200, replace=False):
+        words = base[row].split(" ")
+        for _ in range(int(random.integers(1, 3))):
+            kind, place = random.integers(4), int(random.integers(len(words)))
+            if kind == 0:
+                words[place] = "other"
+            elif kind == 1:
+                words.insert(place, "very")
+            elif kind == 2 and len(words) > 3:
+                del words[place]
+            else:
+                words.append("Indeed.")
+        edits.append(" ".join(words))
+    return list(dict.fromkeys([*base, *edits]))[:REAL]
+
+
+def every_pair(texts: list[str], unit: str, size: int, threshold: float) -> set[tuple[int, int]]:
+    """Find the pairs of at least a Jaccard similarity by brute force: sets of tuples, and a sparse product."""
+    import numpy as np
+    from scipy.sparse import csr_array
+
+    code: dict[tuple[str, ...], int] = {}
+    rows: list[int] = []
+    columns: list[int] = []
+    for row, text in enumerate(texts):
+        units = text.lower().split(" ") if unit == "words" else list(text.lower())
+        for shingle in {tuple(units[i : i + size]) for i in range(max(1, len(units) - size + 1))}:
+            rows.append(row)
+            columns.append(code.setdefault(shingle, len(code)))
+    held = csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(texts), len(code)))
+    count = np.bincount(rows, minlength=len(texts))
+    both = (held @ held.T).tocoo()
+    similarity = both.data / (count[both.row] + count[both.col] - both.data)
+    true = (both.row < both.col) & (similarity >= threshold - 1e-9)
+    return set(zip(both.row[true].tolist(), both.col[true].tolist(), strict=True))
+
+
+def near_vectors(vectors: Any, threshold: float) -> set[tuple[int, int]]:
+    """Find the pairs of at least a cosine by brute force in float64."""
+    import numpy as np
+
+    wide = vectors.astype(np.float64)
+    norms = np.linalg.norm(wide, axis=1)
+    unit = wide / np.where(norms > 0, norms, 1)[:, None]
+    left, right = np.nonzero(np.triu(np.round(unit @ unit.T, 9) >= threshold - 1e-9, 1))
+    return set(zip(left.tolist(), right.tolist(), strict=True))
+
+
+def recall() -> dict[str, Any]:
+    """Recall and precision against brute force over all pairs of 5,000 real texts, by shingles and by vectors."""
+    import polars as pl
+
+    import gradatim as gd
+    from gradatim.tasks.diversity.vectors import hashed_ngrams
+
+    made = real_texts()
+    if not made:
+        return {"real texts": "not there"}
+    ids = pl.int_range(len(made), eager=True).cast(pl.String).str.zfill(8)
+    examples = pl.DataFrame({"example_id": ids, "input": made})
+    out: dict[str, Any] = {"texts": len(made)}
+    least = 1.0
+
+    def compared(name: str, d: Any, true: set[tuple[int, int]]) -> None:
+        nonlocal least
+        found = {(int(a), int(b)) for a, b in d.pairs.select("left_id", "right_id").rows()}
+        out[name] = {
+            "true pairs": len(true),
+            "recall": len(found & true) / len(true),
+            "precision": len(found & true) / max(1, len(found)),
+        }
+        least = min(least, *list(out[name].values())[1:])
+
+    for size, unit, threshold in SETTINGS:
+        d = gd.diversity(examples, "near_duplicates", shingle=size, unit=unit, threshold=threshold)
+        compared(f"{size} {unit}, {threshold:g}", d, every_pair(made, unit, size, threshold))
+    embedding = hashed_ngrams(made, WIDTH).astype("float32")
+    table = pl.DataFrame({"example_id": ids, "embedding": pl.Series(embedding, dtype=pl.Array(pl.Float32, WIDTH))})
+    true = near_vectors(embedding, 0.9)
+    for probed in (0, 8):
+        d = gd.diversity(examples, "near_duplicates", features={"x": table}, threshold=0.9, lists_probed=probed)
+        compared(f"vectors, cosine .9, lists probed {probed or 'all'}", d, true)
+    return {**out, f"recall and precision at least {RECALL:g}": least >= RECALL}
+
+
 def installed(package: str, python: str) -> bool:
     """Whether a python has a package."""
     return subprocess.run([python, "-c", f"import {package}"], check=False, capture_output=True).returncode == 0
@@ -225,6 +333,7 @@ def run() -> dict[str, Any]:
         f"within {SECONDS:g} s": million["seconds"] <= SECONDS,
         f"within {BYTES / 1e9:g} GB": million["peak GB"] <= BYTES / 1e9,
         **by_files(),
+        "real texts beside brute force": recall(),
     }
     mine = child(f"ours({PEER_ROWS})")
     out[f"{PEER_ROWS:,} texts ours"] = mine
