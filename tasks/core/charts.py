@@ -59,8 +59,8 @@ def _edges(finite: np.ndarray, bins: int) -> np.ndarray:
     low, high = float(different[0]), float(different[-1])
     largest = max(abs(low), abs(high))
     if high / 2 - low / 2 <= 1e-9 * largest:  # one value, but for rounding
-        pad = max(0.5, 1e-3 * largest)
         middle = low / 2 + high / 2
+        pad = max(0.5, 1e-3 * largest) if middle == round(middle) else 0.05 * largest
         return np.array([middle - 3 * pad, middle - pad, middle + pad, middle + 3 * pad])
     if not np.isfinite(high - low):
         return np.array([low, 0.0, high])
@@ -96,9 +96,11 @@ def bars(
     data, labels = parts.labelled(data, "x")
     notes = [parts.no_data(data), note]
     lying = len(labels) > 16 or sum(map(len, labels)) > 90 or max(map(len, labels), default=0) > 18
-    axis = alt.Axis(labelAngle=0, ticks=False, domain=True)
+    axis = alt.Axis(labelAngle=0, ticks=False, domain=True, labelLimit=260)
     scale = alt.Scale(paddingInner=0.25, paddingOuter=0.15)
-    category = (alt.Y if lying else alt.X)("x:N", title=parts.heading(x), sort=labels, axis=axis, scale=scale)
+    # beside long labels there is no room for a title on its side, and they say what they are
+    named = None if lying else parts.heading(x)
+    category = (alt.Y if lying else alt.X)("x:N", title=named, sort=labels, axis=axis, scale=scale)
     axis = alt.Axis(tickCount=5, grid=True, domain=False, **parts.axis_format(data["y"]))
     amount = (alt.X if lying else alt.Y)("y:Q", title=parts.heading(y), axis=axis)
     channels: dict[str, Any] = {"y": category, "x": amount} if lying else {"x": category, "y": amount}
