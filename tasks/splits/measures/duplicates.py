@@ -18,7 +18,7 @@ def duplicates(block: Block) -> Measured:
         near-duplicate in train.
     """
     found: Measured = {}
-    if block.has("input"):
+    if block.has("text"):
         found["duplicates_across"] = (float(duplicates_across(block.rows)), len(block.rows))
     if block.pairs is not None:
         both = across(block.rows, block.pairs)
@@ -40,8 +40,13 @@ def across(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     return both.filter(pl.col("left") != pl.col("right"))
 
 
+def normalised(text: pl.Series) -> pl.Series:
+    """Number the distinct texts, white space and Unicode form apart: UInt32, null where there is no text."""
+    plain = text.str.normalize("NFC").str.replace_all(r"\s+", " ").str.strip_chars()
+    return plain.cast(pl.Categorical).to_physical()
+
+
 def duplicates_across(rows: pl.DataFrame) -> int:
-    """Count the distinct normalised inputs that stand in more than one split."""
-    text = pl.col("input").str.normalize("NFC").str.replace_all(r"\s+", " ").str.strip_chars()
-    per_text = rows.drop_nulls("input").group_by(text).agg(pl.col("split").n_unique().alias("places"))
+    """Count the distinct normalised inputs (column ``text``, as `normalised` numbers them) in more than one split."""
+    per_text = rows.drop_nulls("text").group_by("text").agg(pl.col("split").n_unique().alias("places"))
     return int((per_text["places"] > 1).sum())

@@ -11,6 +11,8 @@ from gradatim.tasks.splits.measures.block import Block, Measured
 
 MOST_MODELS = 200
 """Models whose scores are listed one by one: those with the most answers."""
+UNITS = 10**9
+"""Scores are summed as whole numbers of a billionth, so that a sum is the same whatever the threads."""
 _Z_POWER_80 = 1.959963984540054 + 0.8416212335729143
 """Normal quantiles for a two-sided test at 5 % with a power of 80 %."""
 
@@ -43,14 +45,49 @@ def scores(block: Block) -> Measured:
 
 
 def _by_model(block: Block, answers: pl.DataFrame) -> Measured:
-    models = answers.group_by("respondent_id").len().sort(["len", "respondent_id"], descending=[True, False])
-    few = answers.filter(pl.col("respondent_id").is_in(models["respondent_id"].head(MOST_MODELS).implode()))
-    tests = block.rows.filter(pl.col("split").is_in(["test", "test_ood"])).select("example_id", "split")
+    codes = {"test": 1, "test_ood": 2}
+    places = np.zeros(int(answers["row"].max() or 0) + 1, np.uint8)  # type: ignore[arg-type]
+    tests = block.rows.filter(pl.col("split").is_in(list(codes)) & (pl.col("row") < len(places)))
+    places[tests["row"].to_numpy()] = tests["split"].replace_strict(codes, return_dtype=pl.UInt8).to_numpy()
+    placed = answers.with_columns(place=pl.Series(places[answers["row"].to_numpy()]))
     mean = (
-        few.drop_nulls("score").join(tests, on="example_id").group_by("split", "respondent_id")
-        .agg(pl.col("score").sort().mean(), pl.len())  # sorted, so that the sum is the same whatever the threads
+        placed.filter(pl.col("place") > 0).group_by("place", "respondent_id")
+        .agg((pl.col("score").sum() / pl.len() / UNITS).alias("mean"), pl.len())
+        .sort("place", "respondent_id")
     )  # fmt: skip
-    return {f"score:{split}:{model}": (value, n) for split, model, value, n in mean.iter_rows()}
+    names = {code: name for name, code in codes.items()}
+    return {f"score:{names[place]}:{model}": (value, n) for place, model, value, n in mean.iter_rows()}
+
+
+def known_answers(responses: pl.DataFrame, examples: pl.DataFrame) -> pl.DataFrame:
+    """Return each model's mean score on each example, of the models with the most answers.
+
+    Parameters
+    ----------
+    responses : polars.DataFrame
+        respondent_id, example_id, score.
+    examples : polars.DataFrame
+        example_id and ``row``, its place.
+
+    Returns
+    -------
+    polars.DataFrame
+        respondent_id, row, score in whole `UNITS`, whose sums do not depend on their order.
+    """
+    models = responses.group_by("respondent_id").len().sort(["len", "respondent_id"], descending=[True, False])
+    few = responses.drop_nulls("score")
+    if len(models) > MOST_MODELS:
+        few = few.filter(pl.col("respondent_id").is_in(models["respondent_id"].head(MOST_MODELS).implode()))
+    joined = few.select("respondent_id", "example_id", score=whole("score")).join(
+        examples.select("example_id", "row"), on="example_id"
+    )
+    mean = joined.group_by("respondent_id", "row").agg(pl.col("score").sum() // pl.len())
+    return mean
+
+
+def whole(column: str) -> pl.Expr:
+    """Return scores in whole `UNITS`."""
+    return (pl.col(column).cast(pl.Float64) * UNITS).round().cast(pl.Int64)
 
 
 def independent(rows: pl.DataFrame) -> float:

