@@ -21,7 +21,7 @@ from gradatim.schemas.tables import TABLES
 from gradatim.tasks.core import registry
 
 ROOT = Path(__file__).parents[1]
-GUIDE = [page for folder in ("", "difficulty", "diversity") for page in (ROOT / "docs" / folder).glob("*.md")]
+GUIDE = [page for folder in ("", "difficulty", "diversity", "splits") for page in (ROOT / "docs" / folder).glob("*.md")]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(GUIDE)]
 BLOCK = re.compile(
     r"^(?P<fence>`{3,}|:{3,})(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=fence)[ ]*$|^<!-- python\n(?P<hidden>.*?)^-->$",

@@ -160,8 +160,14 @@ def _fold(
         beyond = f" is after the window, which ends at {at.write(end)}"
         reason = phrase(f"{name} ", at.shown, beyond, when=pl.Series(late), otherwise=reason)
     reason = phrase(f"{name} is null", when=pl.Series(~at.known), otherwise=reason)
-    if group is not None:
+    if group is not None and (config.across == "train" or validation.any()):
         side, reason = _apart(side, reason, validation, group, config.across)
+        if out.any() and not (side == OUT).any():
+            raise DataRefused(
+                f"every row from {at.write(start)} on is of a group that stays elsewhere",
+                where="split time",
+                remedy="keep together by a finer column, or set across: test",
+            )
     return Marks(side, reason, label, number, validation=validation & (side == OUT))
 
 

@@ -148,6 +148,16 @@ def test_an_entity_on_both_sides_stays_in_test_or_in_train_but_never_in_both() -
         assert (places["split"] == 1).all()
 
 
+def test_groups_that_are_all_on_both_sides_are_refused_with_the_way_out() -> None:
+    data = rows().with_columns(patient=pl.int_range(400) % 40)
+    with pytest.raises(DataRefused, match=r"every row from 2024-05-01.* is of a group that stays elsewhere") as error:
+        make("time", data, before="2024-05-01", keep_together="patient", across="train")
+    assert "across: test" in error.value.remedy
+    with pytest.raises(DataRefused, match="train and test would be empty") as error:
+        make("time", data, before="2024-05-01", keep_together="patient")
+    assert "keep together by a finer column" in error.value.remedy
+
+
 def test_windows_grow_and_each_is_tested_on_what_follows_it() -> None:
     data = rows()
     split = make("time", data, share=0.4, windows=3, controls=False)
