@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,8 +12,9 @@ Match = Literal["difficulty", "length"]
 
 
 class SplitConfig(Config):
-    """Shares, groups, seeds and controls of a split."""
+    """Shares, groups, seeds and controls of a split; `lists` says that a strategy reads columns of lists too."""
 
+    lists: ClassVar[bool] = False
     validation: float = Field(0.1, ge=0, lt=1, description="share of the in-distribution rows for validation")
     test: float = Field(0.1, gt=0, lt=1, description="share of the in-distribution rows for test")
     validation_ood: float = Field(0.0, ge=0, lt=1, description="share of the out-of-distribution rows for validation")
@@ -51,6 +52,10 @@ class SplitConfig(Config):
         if self.validation + self.test_share >= 1:
             raise ValueError(f"validation {self.validation} + test {self.test_share:g} leave nothing for train")
         return self
+
+    def place_of(self, column: str) -> str:
+        """Show where the settings name a column, for the error that there is none; nothing by default."""
+        return ""
 
     @property
     def test_share(self) -> float:

@@ -36,6 +36,7 @@ from gradatim.tasks.splits.cuts import (
     within_strata,
 )
 from gradatim.tasks.splits.inputs import keep_together, phrase, prepare
+from gradatim.tasks.splits.keep_labels import Kept, keep_labels
 from gradatim.tasks.splits.result import Split, arrange
 from gradatim.tasks.splits.together import together as find_together
 
@@ -62,6 +63,8 @@ class Marks:
     warnings : tuple of str
     validation : numpy.ndarray of bool, (rows,), or None
         The rows marked OUT that are validation_ood; by default the engine draws them.
+    kept : tuple of Kept
+        What each value, or cell, is to have in train.
     """
 
     side: np.ndarray
@@ -71,6 +74,7 @@ class Marks:
     axis: str | None = None
     warnings: tuple[str, ...] = ()
     validation: np.ndarray | None = None
+    kept: tuple[Kept, ...] = ()
 
     @property
     def label(self) -> str:
@@ -223,8 +227,12 @@ def build(
                 fold = marks.fold * config.folds + turn
                 turned = rotated(pool, turn, config.folds)
                 chosen = chosen_cut(turned, config)
+                moved = keep_labels(turned, chosen, marks.kept, f"split {method}")
                 split = np.where(pool.rows, chosen[code], np.uint8(EXCLUDED)).astype(np.uint8)
                 reason = _oversize(turned, config, chosen, split, told, code)
+                if moved.any():
+                    note = (reason, "; kept in train for the sake of its values")
+                    reason = phrase(*note, when=pl.Series(moved[code] & pool.rows), otherwise=reason)
                 split[side == OUT] = TEST_OOD
                 if marks.validation is not None:
                     split[marks.validation] = VALIDATION_OOD
@@ -301,7 +309,7 @@ def _pool(marks: Marks, code: np.ndarray, draw: np.ndarray, component: pl.Series
     rows = (marks.side == IN) & ~straddles
     reason = marks.reason
     if straddles.any():
-        note = (reason, "; its group ", component, " also has out-of-distribution rows")
+        note = (reason, "; its group ", component, frozen.STRADDLES)
         reason = phrase(*note, when=pl.Series(straddles), otherwise=reason)
     side = np.where(straddles, NEITHER, marks.side)
     return Pool(rows, code, draw, np.bincount(code[rows], minlength=count)), side, reason

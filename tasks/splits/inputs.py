@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import polars as pl
 
@@ -25,7 +25,11 @@ def prepare(tables: Mapping[str, pl.DataFrame], method: str, config: SplitConfig
     DataRefused
         For null or double ids, or no rows.
     """
-    examples = with_factors(tables["examples"], columns_of(method, config))
+    examples = with_factors(
+        tables["examples"], columns_of(method, config), lists=config.lists, place_of=config.place_of
+    )
+    for name in (*(config.keep_together or ()), *filter(None, [config.stratify])):
+        require_column(examples, name)
     require_column(examples, "example_id")
     if examples.is_empty():
         raise DataRefused("there are no rows to split", where="table examples", remedy="look at ingest's rejects")
@@ -54,10 +58,17 @@ def columns_of(method: str, config: SplitConfig) -> list[str]:
     return [name for need in needs if (name := need.removeprefix("examples.")) != "example_id"]
 
 
-def with_factors(examples: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+def with_factors(
+    examples: pl.DataFrame,
+    columns: Sequence[str],
+    *,
+    lists: bool = False,
+    place_of: Callable[[str], str] = lambda _: "",
+) -> pl.DataFrame:
     """Add the named factors (of the map ``factors``) as columns of texts; raises `UsageError` for an unknown name.
 
-    A name with a ``?`` at its end need not be there.
+    A name with a ``?`` at its end need not be there. Columns of lists are refused unless `lists`. The error for an
+    unknown name ends with what `place_of` says of it.
     """
     missing = [name for name in columns if name.removesuffix("?") not in examples.columns]
     known: dict[str, pl.Series] = {}
@@ -68,11 +79,12 @@ def with_factors(examples: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame
         if name.removesuffix("?") not in examples.columns and not name.endswith("?"):
             valid = [*examples.columns, *known]
             raise UsageError(
-                f"there is no column {name!r}{nearest(name, valid)}",
+                f"there is no column {name!r}{nearest(name, valid)}{place_of(name)}",
                 where="table examples",
                 expected="one of " + ", ".join(valid),
             )
-        if name in examples.columns and name not in NESTED:
+        listed = lists and name in examples.columns and isinstance(examples[name].dtype, pl.List | pl.Array)
+        if name in examples.columns and name not in NESTED and not listed:
             require_column(examples, name)
     return examples
 

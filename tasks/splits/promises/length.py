@@ -1,5 +1,5 @@
 """A length split promises what a threshold split does."""
 
-from gradatim.tasks.splits.promises.threshold import promises
+from gradatim.tasks.splits.promises.threshold import promises, sides
 
-__all__ = ["promises"]
+__all__ = ["promises", "sides"]

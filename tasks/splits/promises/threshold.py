@@ -43,6 +43,16 @@ def promises(settings: dict[str, Any], rows: pl.DataFrame) -> list[Check]:
     return checks
 
 
+def sides(settings: dict[str, Any], rows: pl.DataFrame) -> np.ndarray:
+    """Say on which side each row is: 0 in, 1 out, 2 neither."""
+    column = rows[str(settings["column"])]
+    satisfied, numbers = _satisfied(column, str(settings["train"]))
+    neither = np.isnan(numbers)
+    if settings["gap"]:
+        neither |= _satisfied(column, str(settings["gap"]))[0]
+    return np.where(neither, 2, np.where(satisfied, 0, 1)).astype(np.int8)
+
+
 def _satisfied(column: pl.Series, text: str) -> tuple[np.ndarray, np.ndarray]:
     """Return which values satisfy the condition (null never does) and the values as float64."""
     temporal = column.dtype.is_temporal()
