@@ -48,6 +48,10 @@ class Config(BaseModel):
     paths: ClassVar[tuple[str, ...]] = ()
     folders: ClassVar[tuple[str, ...]] = ()
 
+    def named(self, setting: str) -> Any:
+        """Return what a setting puts into a need (see `Plugin.needs`); nothing where that is not read."""
+        return getattr(self, setting)
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -102,7 +106,7 @@ class Plugin:
             if setting is None:
                 found.append(need)
                 continue
-            value = getattr(config, setting[1])
+            value = config.named(setting[1])
             names = [value] if isinstance(value, str) else list(value or ())
             found += [need.replace(setting[0], name) for name in names if name]
         return tuple(dict.fromkeys(found))

@@ -19,6 +19,7 @@ from gradatim.tasks.diversity.environment_vectors import Placed, placed_vectors
 from gradatim.tasks.diversity.environments import EnvironmentConfig, Pair, comparison_table, largest, unmeasured
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.shift_pictures import pairs_picture
+from gradatim.tasks.diversity.vectors import OnVectors
 
 SOURCE = (
     "Z. Tang et al. (2024). FedImpro: measuring and improving client update in federated learning; "
@@ -26,7 +27,7 @@ SOURCE = (
 )
 
 
-class ConditionalWassersteinConfig(EnvironmentConfig):
+class ConditionalWassersteinConfig(EnvironmentConfig, OnVectors):
     """Settings of `conditional_wasserstein`."""
 
     label: str = Field("output", description="column of examples with the labels")

@@ -23,7 +23,7 @@ from gradatim.tasks.core.reduce import group_sums, ordered_sum
 from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.result import Diversity
-from gradatim.tasks.diversity.vectors import Located, locate, text_column
+from gradatim.tasks.diversity.vectors import Located, OnVectors, locate, text_column
 
 SOURCE = (
     "T. F. Gonzalez (1985). Clustering to minimize the maximum intercluster distance; O. Sener, S. Savarese (2018). "
@@ -43,7 +43,7 @@ MAPPED = 2_000
 Floats = NDArray[np.float64]
 
 
-class CoverageConfig(Clustered):
+class CoverageConfig(Clustered, OnVectors):
     """Settings of `coverage`."""
 
     features: str = Field("", description="name of a features table; by default the only one at hand")

@@ -16,11 +16,11 @@ from gradatim.tasks.core.frames import polars_schema
 from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.ranks import percentile_and_bin
 from gradatim.tasks.core.reduce import one_thread, ordered_sum
-from gradatim.tasks.core.registry import Config, Cost, register
+from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.core.vector_rows import AnyVectors
 from gradatim.tasks.diversity.result import Diversity
-from gradatim.tasks.diversity.vectors import locate, subset_names, text_column
+from gradatim.tasks.diversity.vectors import OnVectors, locate, subset_names, text_column
 
 SOURCE = (
     "Z. Ling, D. Chen, L. Yao, Q. Shen, Y. Li, Y. Shen (2025). Diversity as a reward: fine-tuning LLMs on a mixture of "
@@ -35,7 +35,7 @@ HELD = 2**23
 Floats = NDArray[np.float64]
 
 
-class DomainBandsConfig(Config):
+class DomainBandsConfig(OnVectors):
     """Settings of `domain_bands`."""
 
     by: str = Field("domain", description="column of examples that says which domain a row is of")

@@ -19,6 +19,7 @@ from gradatim.tasks.diversity.environment_vectors import Integers, Placed, place
 from gradatim.tasks.diversity.environments import EnvironmentConfig, Pair, comparison_table, largest
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.shift_pictures import pairs_picture
+from gradatim.tasks.diversity.vectors import OnVectors
 
 SOURCE = (
     "D. Lopez-Paz, M. Oquab (2017). Revisiting classifier two-sample tests; A. Gretton et al. (2012). A kernel "
@@ -28,7 +29,7 @@ MEASURES = ("c2st_auc", "proxy_a", "mmd_linear", "mmd_rbf", "frechet")
 _MOST_LABELS = 100
 
 
-class EmbeddingShiftConfig(EnvironmentConfig):
+class EmbeddingShiftConfig(EnvironmentConfig, OnVectors):
     """Settings of `embedding_shift`."""
 
     features: str = Field("", description="name of a features table; the only one there is, if not named")

@@ -29,13 +29,14 @@ from gradatim.tasks.diversity.environments import (
 from gradatim.tasks.diversity.ood_densities import EPS_COR, EPS_DIV, density_shift
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.shift_pictures import plane_picture
+from gradatim.tasks.diversity.vectors import OnVectors
 
 MEASURES = ("diversity_shift", "correlation_shift")
 MOST_CELLS = 20_000_000
 Integers = NDArray[np.int64]
 
 
-class OodBenchConfig(EnvironmentConfig):
+class OodBenchConfig(EnvironmentConfig, OnVectors):
     """Settings of `ood_bench`."""
 
     label: str = Field("output", description="column of examples with the labels")

@@ -20,7 +20,7 @@ from gradatim.tasks.core.redundancy import bounded_clusters, nearest_earlier_in_
 from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.result import Diversity
-from gradatim.tasks.diversity.vectors import locate, subset_names, text_column
+from gradatim.tasks.diversity.vectors import OnVectors, locate, subset_names, text_column
 
 SOURCE = (
     "A. Abbas, K. Tirumala, D. Simig, S. Ganguli, A. S. Morcos (2023). SemDeDup: data-efficient learning at web-scale "
@@ -33,7 +33,7 @@ CURVE = np.round(np.concatenate([np.arange(0, 0.1, 0.005), np.arange(0.1, 0.52, 
 """Epsilons of the curve."""
 
 
-class SemDeDupConfig(Clustered):
+class SemDeDupConfig(Clustered, OnVectors):
     """Settings of `semdedup`."""
 
     features: str = Field("", description="name of a features table; by default the only one at hand")

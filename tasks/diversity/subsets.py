@@ -15,12 +15,12 @@ from gradatim.tasks.core.clusters import cluster_sums
 from gradatim.tasks.core.frames import polars_schema
 from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.reduce import moments, one_thread, ordered_sum
-from gradatim.tasks.core.registry import Config, Cost, register
+from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.coverage import remote_clique
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.spectra import effective_number, spectrum
-from gradatim.tasks.diversity.vectors import directed, locate, subset_names, text_column
+from gradatim.tasks.diversity.vectors import OnVectors, directed, locate, subset_names, text_column
 
 SOURCE = (
     "Y. Xing, X. Luo, J. Xie, L. Gao, H. T. Shen, J. Song (2025). Shortcut learning in generalist robot policies: the "
@@ -32,7 +32,7 @@ WHERE = "diversity subsets"
 Floats = NDArray[np.float64]
 
 
-class SubsetsConfig(Config):
+class SubsetsConfig(OnVectors):
     """Settings of `subsets`."""
 
     by: str = Field("domain", description="column of examples that says which subset a row is of")

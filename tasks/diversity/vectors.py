@@ -14,6 +14,7 @@ from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.tables import EMBEDDING
 from gradatim.tasks.core.embeddings import finite, numbers
 from gradatim.tasks.core.neighbour_parts import norms_of
+from gradatim.tasks.core.registry import Config
 from gradatim.tasks.core.vector_rows import SLICE, VectorRows, scratch
 
 HASHED_WIDTH = 256
@@ -48,6 +49,14 @@ def hashed_ngrams(texts: list[str], width: int = HASHED_WIDTH) -> Floats:
 
     vectorizer = HashingVectorizer(n_features=width, ngram_range=(1, 2), token_pattern=r"\S+", norm="l2")
     return np.asarray(vectorizer.transform(texts).toarray(), dtype=np.float64) if texts else np.empty((0, width))
+
+
+class OnVectors(Config):
+    """Settings of a measure of vectors, for which `column` stands in where no `features` are named."""
+
+    def named(self, setting: str) -> Any:
+        """Return what a setting puts into a need: texts are not read where vectors are."""
+        return "" if setting == "column" and getattr(self, "features", "") else super().named(setting)
 
 
 @dataclass(frozen=True)

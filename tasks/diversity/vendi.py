@@ -15,12 +15,12 @@ from gradatim.schemas.hashing import random_bits
 from gradatim.tasks.core.embeddings import finite
 from gradatim.tasks.core.frames import polars_schema
 from gradatim.tasks.core.reduce import BLOCK, Moments, moments, ordered_sum
-from gradatim.tasks.core.registry import Config, Cost, register
+from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.core.vector_rows import VectorRows
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.spectra import effective_number, fourier_features, median_distance, spectrum
-from gradatim.tasks.diversity.vectors import HashedTexts, directed, subset_names, text_column, vector_source
+from gradatim.tasks.diversity.vectors import HashedTexts, OnVectors, directed, subset_names, text_column, vector_source
 
 SOURCE = (
     "D. Friedman, A. B. Dieng (2023). The Vendi Score: a diversity evaluation metric for machine learning; "
@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-class VendiConfig(Config):
+class VendiConfig(OnVectors):
     """Settings of `vendi`."""
 
     features: str = Field("", description="name of a features table; its vectors are compared by cosine")

@@ -17,6 +17,7 @@ from gradatim.tasks.core import embeddings, nearest_by_part, vector_rows
 from gradatim.tasks.core.embeddings import collected, placed_rows, vectors_of
 from gradatim.tasks.core.neighbour_parts import norms_of, scaled
 from gradatim.tasks.core.neighbours import NearestNeighbours
+from gradatim.tasks.core.registry import configure, get
 from gradatim.tasks.core.vector_rows import VectorRows, scratch
 
 
@@ -141,3 +142,14 @@ def test_the_nearest_by_parts_is_the_nearest_of_all(metric: str, base: int, monk
         assert np.array_equal(measure[found], whole.measure[found, 0])
     none = nearest_by_part.nearest_by_part(VectorRows(vectors), ids, among[:0], rows)
     assert (none[0] == -1).all()
+
+
+def test_texts_are_not_read_where_vectors_are_named() -> None:
+    for name in ("vendi", "coverage", "subsets", "domain_bands", "semdedup", "embedding_shift", "ood_bench"):
+        plugin = get("diversity", name)
+        more = {"environment": "domain"} if "environment" in plugin.config.model_fields else {}
+        texts = plugin.columns(configure(plugin, {"column": "input", **more}))
+        vectors = plugin.columns(configure(plugin, {"column": "input", "features": "x", **more}))
+        assert any(need.startswith("examples.input") for need in texts), name
+        assert not any(need.startswith("examples.input") for need in vectors), name
+        assert "features_x.embedding" in vectors
