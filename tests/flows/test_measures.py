@@ -33,7 +33,7 @@ def test_the_example_measures_the_published_splits_of_scan(data: Path, tmp_path:
         return float(here.filter(~pl.col("subset").str.contains(" & "))["value"][0])
 
     assert value("c2st_auc", "domain=train") > 0.9 > 0.6 > value("c2st_auc", "split_simple=train")
-    assert value("tv(n_actions)", "domain=train") > 0.9 > 0.1 > value("tv(n_actions)", "split_simple=train")
+    assert value("tv(n_actions)", "domain=train") > 0.9 > 0.3 > value("tv(n_actions)", "split_simple=train")
     assert value("diversity_shift", "domain=train") == 1  # no length of a test command stands in training
     compared = set(rows.filter(pl.col("metric").str.starts_with("tv("))["metric"])
     assert "tv(ntrain_addprim_jump)" in compared  # a column of the file that the recipe does not name
