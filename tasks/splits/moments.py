@@ -68,7 +68,7 @@ class Moments:
 
 
 def moments(column: pl.Series, ids: pl.Series) -> Moments:
-    """Put a column of dates, times, ISO texts or numbers on one axis.
+    """Put a column of dates, times, ISO texts or numbers (also written as texts) on one axis.
 
     A time without a zone, and a date, are taken for UTC; times of several zones are compared as instants.
 
@@ -79,25 +79,8 @@ def moments(column: pl.Series, ids: pl.Series) -> Moments:
     """
     kind, name = column.dtype, column.name
     if kind == pl.String:
-        zoned = column.str.contains(r"(?:[zZ]|[+-]\d{2}:?\d{2})\s*$") & column.str.contains(":")
-        parsed = column.str.to_datetime(time_zone="UTC", strict=False) if len(column.drop_nulls()) else column
-        bad = (parsed.is_null() & column.is_not_null()).arg_true() if len(column.drop_nulls()) else pl.Series([])
-        if zoned.any() and not zoned.drop_nulls().all():
-            row = int((~zoned).fill_null(False).arg_true()[0])
-            raise DataRefused(
-                f"some times have a zone and some have none, first {column[row]!r} of the row {ids[row]!r}",
-                where=f"column {name!r}",
-                expected="a zone for each, or for none",
-                remedy="add the zone in the source, e.g. 'Z' for UTC",
-            )
-        if len(bad):
-            row = int(bad[0])
-            raise DataRefused(
-                f"{column[row]!r} of the row {ids[row]!r} is no time",
-                where=f"column {name!r}",
-                expected="ISO times like 2024-07-01 or 2024-07-01T12:00:00Z",
-                remedy="mend it in the source, or name another column",
-            )
+        numbers = column.cast(pl.Float64, strict=False)
+        parsed = numbers.fill_nan(None) if numbers.null_count() == column.null_count() else _parsed(column, ids)
     elif kind == pl.Date:
         parsed = column.cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
     elif isinstance(kind, pl.Datetime):
@@ -118,6 +101,30 @@ def moments(column: pl.Series, ids: pl.Series) -> Moments:
     axis = parsed.dt.convert_time_zone("UTC").dt.cast_time_unit("us").dt.epoch("us") if times else parsed
     shown = parsed.dt.convert_time_zone("UTC").dt.strftime("%Y-%m-%dT%H:%M:%S%.f") if times else column.cast(pl.String)
     return Moments(name, axis.fill_null(0).to_numpy(), known.to_numpy(), shown, times)
+
+
+def _parsed(column: pl.Series, ids: pl.Series) -> pl.Series:
+    """Read ISO texts as times in UTC."""
+    parsed = column.str.to_datetime(time_zone="UTC", strict=False)
+    zoned = column.str.contains(r":.*(?:[zZ]|[+-]\d{2}:?\d{2})\s*$")
+    if zoned.any() and not zoned.drop_nulls().all():
+        row = int((~zoned).fill_null(False).arg_true()[0])
+        raise DataRefused(
+            f"some times have a zone and some have none, first {column[row]!r} of the row {ids[row]!r}",
+            where=f"column {column.name!r}",
+            expected="a zone for each, or for none",
+            remedy="add the zone in the source, e.g. 'Z' for UTC",
+        )
+    bad = (parsed.is_null() & column.is_not_null()).arg_true()
+    if len(bad):
+        row = int(bad[0])
+        raise DataRefused(
+            f"{column[row]!r} of the row {ids[row]!r} is no time",
+            where=f"column {column.name!r}",
+            expected="ISO times like 2024-07-01 or 2024-07-01T12:00:00Z, or numbers",
+            remedy="mend it in the source, or name another column",
+        )
+    return parsed
 
 
 def share_before(value: np.ndarray, share: float) -> int | float | None:

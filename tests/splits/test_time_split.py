@@ -182,6 +182,7 @@ def test_a_released_boundary_stays_and_later_rows_are_tested(setting: dict[str, 
     last = int(first.main["fold"].max())  # type: ignore[arg-type]
     new = later.main.filter((pl.col("fold") == last) & ~pl.col("example_id").is_in(old["example_id"].implode()))
     assert new["split"].unique().to_list() == ["test_ood"]
+    assert later.certify(every).holds
     both = first.main.join(later.main, on=["fold", "example_id"])
     assert (both["split"] == both["split_right"]).all()
     fresh = make("time", every, **setting, controls=False)
@@ -261,6 +262,10 @@ def test_settings_that_contradict_or_cannot_be_read_are_refused() -> None:
     with pytest.raises(UsageError, match="numbers"):
         make("time", numbers, before="2024-01-01")
     assert make("time", numbers, before=50, gap=2).counts["excluded"] == 2
+    written = numbers.with_columns(pl.col("created_at").cast(pl.String))  # as factors are
+    split = make("time", written, before=50, gap=2)
+    assert split.main["split"].equals(make("time", numbers, before=50, gap=2).main["split"])
+    assert split.certify(written).holds
     with pytest.raises(UsageError, match="'1,5'"):
         make("time", numbers, before="1,5")
 

@@ -17,7 +17,9 @@ def promises(settings: dict[str, Any], rows: pl.DataFrame) -> list[Check]:
     column = str(settings["column"])
     at = rows[column]
     if at.dtype == pl.String:
-        at = at.str.to_datetime(time_zone="UTC", strict=False)
+        number = at.cast(pl.Float64, strict=False)
+        numeric = number.null_count() == at.null_count()
+        at = number if numeric else at.str.to_datetime(time_zone="UTC", strict=False)
     elif at.dtype.is_temporal():
         zone = getattr(at.dtype, "time_zone", None)
         at = at.cast(pl.Datetime("us", zone))
