@@ -9,10 +9,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from gradatim.tasks.core.neighbours import NearestNeighbours
-from gradatim.tasks.core.vector_rows import SLICE, VectorRows
+from gradatim.tasks.core.vector_rows import SLICE, VectorRows, rows_together
 
 BASE = 131_072
-"""Rows that are looked through together."""
+"""Rows that are looked through together, at most."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,16 +48,18 @@ def nearest_by_part(
 
     Notes
     -----
-    ``len(rows) * len(among) * d`` products. Memory: some copies of `BASE` and `SLICE` vectors, 24 bytes a row asked.
+    ``len(rows) * len(among) * d`` products. Memory: some copies of `BASE` and `SLICE` vectors (fewer where they are
+    wide), 24 bytes a row asked.
     Cosines are those of one search through all, to the bit. Euclidean distances are rounded to 1e-9 of the largest
     that there can be in the part, and the first part counts where they are equal.
     """
     index, measure = np.full(len(rows), -1, dtype=np.int64), np.full(len(rows), np.nan)
-    for start in range(0, len(among), BASE):
-        part = among[start : start + BASE]
+    base, together = rows_together(vectors.shape[1], BASE), rows_together(vectors.shape[1], SLICE)
+    for start in range(0, len(among), base):
+        part = among[start : start + base]
         near = NearestNeighbours(vectors[part], ids.gather(part), metric=metric, where=where)
-        for first in range(0, len(rows), SLICE):
-            asked = slice(first, min(first + SLICE, len(rows)))
+        for first in range(0, len(rows), together):
+            asked = slice(first, min(first + together, len(rows)))
             some = rows[asked]
             found = near.search(vectors[some], 1, ids=ids.gather(some))
             at, value = found.index[:, 0], found.measure[:, 0]

@@ -15,7 +15,9 @@ from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core.neighbour_parts import norms_of, scaled
 
 SLICE = 65_536
-"""Rows that are read together."""
+"""Rows that are read together, at most."""
+NUMBERS = 2**24
+"""Numbers that are read together, at most: 64 MB of float32."""
 HELD = 2**26
 """Bytes up to which vectors that are made or gathered stay in memory rather than on disk (64 MB)."""
 
@@ -71,8 +73,9 @@ class VectorRows:
         place = places if self.place is None else self.place[places]
         return VectorRows(self.source, place, self.unit, self.dtype)
 
-    def slices(self, step: int = SLICE) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Give the rows some at a time, with where they stand."""
+    def slices(self, step: int | None = None) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """Give the rows some at a time, with where they stand; fewer where they are wide."""
+        step = step or rows_together(self.shape[1], SLICE)
         for start in range(0, len(self), step):
             part = slice(start, min(start + step, len(self)))
             yield part, self[part]
@@ -92,6 +95,11 @@ class VectorRows:
         for _, rows in self.slices(8192):
             total = np.add.reduce(np.concatenate([total, rows.astype(np.float64)]), axis=0, keepdims=True)
         return np.asarray(total[0] / len(self) if len(self) else np.zeros(self.shape[1]))
+
+
+def rows_together(width: int, most: int) -> int:
+    """Return how many rows of a width are held together: `most`, or as many as `NUMBERS` allow, but at least 1,024."""
+    return max(1024, min(most, NUMBERS // max(1, width)))
 
 
 AnyVectors: TypeAlias = NDArray[Any] | VectorRows

@@ -22,6 +22,7 @@ from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.reduce import group_sums, ordered_sum
 from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
+from gradatim.tasks.core.vector_rows import SLICE
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.vectors import Located, OnVectors, locate, text_column
 
@@ -232,7 +233,7 @@ def _sums(
     centre = 0.0 if config.metric == "cosine" else found.matrix.mean()
     totals = [np.zeros((k, found.matrix.shape[1])) for _, k in groups]
     squares = np.empty(len(found.rows))
-    for part, some in found.matrix.slices():
+    for part, some in found.matrix.slices(SLICE):
         rows = some.astype(np.float64) - centre
         squares[part] = np.einsum("nd,nd->n", rows, rows)
         for total, (code, k) in zip(totals, groups, strict=True):

@@ -18,7 +18,7 @@ from gradatim.tasks.core.embeddings import collected, placed_rows, vectors_of
 from gradatim.tasks.core.neighbour_parts import norms_of, scaled
 from gradatim.tasks.core.neighbours import NearestNeighbours
 from gradatim.tasks.core.registry import configure, get
-from gradatim.tasks.core.vector_rows import VectorRows, scratch
+from gradatim.tasks.core.vector_rows import VectorRows, rows_together, scratch
 
 
 def normal(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -58,6 +58,14 @@ def test_the_mean_row_is_that_of_numpy_whatever_the_slices(n: int) -> None:
     assert np.array_equal(VectorRows(source).mean(), source.mean(axis=0, dtype=np.float64))
     assert np.array_equal(VectorRows(source, order).mean(), source[order].mean(axis=0, dtype=np.float64))
     assert VectorRows(source[:0]).mean().tolist() == [0, 0, 0]
+
+
+def test_wide_vectors_are_read_in_smaller_slices() -> None:
+    assert rows_together(64, 65_536) == rows_together(256, 65_536) == 65_536
+    assert rows_together(1024, 65_536) == 16_384
+    assert rows_together(10**6, 65_536) == 1024
+    steps = [len(part) for _, part in VectorRows(np.zeros((5_000, 8192), dtype=np.float32)).slices()]
+    assert steps == [2048, 2048, 904]
 
 
 def test_a_view_of_all_rows_is_the_rows_themselves_and_copies_nothing() -> None:
@@ -131,8 +139,7 @@ def test_the_nearest_by_parts_is_the_nearest_of_all(metric: str, base: int, monk
     ids = ids_of(300)
     near = NearestNeighbours(vectors[among], ids.gather(among), metric=metric)  # type: ignore[arg-type]
     whole = near.search(vectors[rows], 1, ids=ids.gather(rows))
-    monkeypatch.setattr(nearest_by_part, "BASE", base)
-    monkeypatch.setattr(nearest_by_part, "SLICE", 11)
+    monkeypatch.setattr(nearest_by_part, "rows_together", lambda _, most: base if most > 65_536 else 11)
     index, measure = nearest_by_part.nearest_by_part(VectorRows(vectors), ids, among, rows, metric=metric)  # type: ignore[arg-type]
     found = whole.index[:, 0] >= 0
     assert np.array_equal(index >= 0, found)
