@@ -56,7 +56,8 @@ class OnVectors(Config):
 
     def named(self, setting: str) -> Any:
         """Return what a setting puts into a need: texts are not read where vectors are."""
-        return "" if setting == "column" and getattr(self, "features", "") else super().named(setting)
+        stands_in = setting == "column" and bool(getattr(self, "features", None))
+        return "" if stands_in else super().named(setting)
 
 
 @dataclass(frozen=True)
