@@ -62,29 +62,32 @@ def mark(
             where=f"column {column!r}",
             remedy="name another column",
         )
-    large = [name for name in sizes if sizes[name] >= config.min_rows]
-    # label: what is held out; the data sets trained on; the axis
-    folds: dict[str, tuple[list[str], str]] = {}
+    few = [name for name in sizes if sizes[name] < config.min_rows]
+    # label: what is held out; the set that the fold is for; the sets trained on; the axis
+    folds: dict[str, tuple[str | None, list[str], str]] = {}
     if "single" in config.plans:
-        folds |= {f"{column} other than {name}": ([name], f"{column}: {name} alone") for name in large}
+        folds |= {f"{column} other than {name}": (name, [name], f"{column}: {name} alone") for name in sizes}
     if "leave_one_out" in config.plans:
-        folds |= {f"{column}={name}": ([n for n in sizes if n != name], f"{column}: all but {name}") for name in large}
+        rest = {name: [other for other in sizes if other != name] for name in sizes}
+        folds |= {f"{column}={name}": (name, rest[name], f"{column}: all but {name}") for name in sizes}
     if "union" in config.plans:
-        folds[""] = (list(sizes), f"{column}: all")
-    if not folds:
+        folds[""] = (None, list(sizes), f"{column}: all")
+    if len(few) == len(sizes) and "union" not in config.plans:
         raise DataRefused(
             f"no data set has {config.min_rows} rows", where=f"column {column!r}", remedy="lower min_rows"
         )
     marks = []
+    # sets without a fold are numbered too, so that min_rows moves no number
     for fold, label in numbered(list(folds), tables.get("frozen"), config.folds):
-        trained, axis = folds[label]
+        name, trained, axis = folds[label]
+        if name in few:
+            continue
         inside = dataset.is_in(trained).fill_null(False)
         side = np.where(dataset.is_null().to_numpy(), NEITHER, np.where(inside.to_numpy(), IN, OUT)).astype(np.int8)
         reason = phrase(f"{column} ", dataset, " is not trained on")
         reason = phrase(f"{column} ", dataset, " is trained on", when=inside, otherwise=reason)
         reason = phrase(f"{column} is null", when=dataset.is_null(), otherwise=reason)
         marks.append(Marks(side, reason, label or None, fold, axis))
-    few = [name for name in sizes if name not in large]
     warnings = [f"{column} {name} has {sizes[name]} rows, fewer than min_rows: no fold of its own" for name in few]
     marks[0] = replace(marks[0], warnings=tuple(warnings))
     return marks

@@ -39,6 +39,7 @@ class LeaveOneDomainOutConfig(SplitConfig):
     axis=lambda config: config.column,
     cost=lambda rows, width: Cost(2e-6 * rows * max(width, 2), 300 * rows * max(width, 2)),
     source=SOURCE,
+    revision=2,
 )
 def mark(
     examples: pl.DataFrame, config: LeaveOneDomainOutConfig, seed: int, tables: Mapping[str, pl.DataFrame]
@@ -73,9 +74,12 @@ def mark(
         for name in asked
         if name not in few and sizes[name] < _FEW
     ]
-    held = _held_out(config, sizes, [name for name in asked if name not in few])
+    held = _held_out(config, asked, sorted(sizes))
     marks = []
+    # domains without a fold are numbered too, so that min_rows moves no number
     for fold, label in numbered(list(held), tables.get("frozen"), config.folds):
+        if any(sizes[name] < config.min_rows for name in held[label]):
+            continue
         out = domain.is_in(list(held[label])).fill_null(False)
         side = np.where(domain.is_null().to_numpy(), NEITHER, np.where(out.to_numpy(), OUT, IN)).astype(np.int8)
         reason = phrase(f"{config.column} ", domain, " is not held out")
@@ -86,12 +90,11 @@ def mark(
     return marks
 
 
-def _held_out(config: LeaveOneDomainOutConfig, sizes: dict[str, int], names: list[str]) -> dict[str, tuple[str, ...]]:
+def _held_out(config: LeaveOneDomainOutConfig, asked: list[str], every: list[str]) -> dict[str, tuple[str, ...]]:
     """Return what each fold leaves out, by its label: each domain, then each pair with one of them."""
-    chosen: list[tuple[str, ...]] = [(name,) for name in names]
+    chosen: list[tuple[str, ...]] = [(name,) for name in asked]
     if config.cross_validation:
-        others = [name for name in sorted(sizes) if sizes[name] >= config.min_rows]
-        chosen += [pair for pair in combinations(others, 2) if pair[0] in names or pair[1] in names]
+        chosen += [pair for pair in combinations(every, 2) if pair[0] in asked or pair[1] in asked]
     labels = ["; ".join(f"{config.column}={name}" for name in held) for held in chosen]
     if len(set(labels)) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)

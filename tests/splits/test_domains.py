@@ -295,6 +295,8 @@ def test_data_sets_that_are_too_small_are_evaluated_but_not_trained_on_alone() -
     rows = frame().with_columns(dataset=pl.when(pl.int_range(1200) < 1).then(pl.lit("tiny")).otherwise("dataset"))
     split = make("cross_dataset", rows, plans="single")
     assert split.sizes.filter(pl.col("strategy") == "cross_dataset").height == 4
+    every = make("cross_dataset", rows.with_columns(dataset=pl.col("dataset").replace({"tiny": "a few"})))
+    assert every.main["fold"].unique().sort().to_list() == [1, 2, 3, 4, 6, 7, 8, 9, 10]
     assert split.warnings == ("dataset tiny has 1 rows, fewer than min_rows: no fold of its own",)
     with pytest.raises(DataRefused, match="no data set has 2000 rows"):
         make("cross_dataset", rows, plans=["single"], min_rows=2000)
