@@ -38,6 +38,7 @@ from gradatim.tasks.core.signature_files import (
     SignatureFiles,
     Signatures,
     by_range,
+    first_of_equal,
     halves,
     in_blocks,
     in_parts,
@@ -200,7 +201,7 @@ def compare(new: Signatures, texts: Texts, scheme: Scheme, kept: Signatures = ()
 
     with tempfile.TemporaryDirectory(prefix="gradatim-") as folder:
         rows = spilled(checked(in_parts(new)), Path(folder))
-        first, copies = _first_of_copies(rows)
+        first, copies = first_of_equal(rows.digests)
         old = [_beside(rows, first, block, texts, scheme) for block in checked(in_blocks(kept))]
         held = pl.concat([_Beside.none(), *(part.copies for part in old)])
         held = held.group_by("row").agg(pl.col("old").min()).sort("row")
@@ -217,18 +218,6 @@ def compare(new: Signatures, texts: Texts, scheme: Scheme, kept: Signatures = ()
             near.left_out + sum(part.left_out for part in old),
             near.untied + sum(part.left_out for part in old),
         )
-
-
-def _first_of_copies(rows: SignatureFiles) -> tuple[NDArray[np.bool_], Ints]:
-    """Return which rows are the first of their text, and (row, first row) of the others."""
-    first, copies = np.zeros(len(rows), dtype=bool), [np.empty((0, 2), np.int64)]
-    for some in by_range(rows.digests[:, 0], np.ones(len(rows), dtype=bool)):
-        high, low = rows.digests[some].T
-        frame = pl.DataFrame({"row": some, "high": high, "low": low})
-        frame = frame.select("row", first=pl.col("row").min().over("high", "low"))
-        first[frame.filter(pl.col("row") == pl.col("first"))["row"].to_numpy()] = True
-        copies.append(frame.filter(pl.col("row") != pl.col("first")).to_numpy())
-    return first, np.concatenate(copies)
 
 
 @dataclass(frozen=True)

@@ -171,6 +171,18 @@ def by_range(values: Hashes, among: NDArray[np.bool_]) -> Iterator[Ints]:
         yield np.concatenate(found)
 
 
+def first_of_equal(digests: Hashes) -> tuple[NDArray[np.bool_], Ints]:
+    """Tell the first row of each digest, shape (N, 2), from the others, which are given as (row, first row)."""
+    first, copies = np.zeros(len(digests), dtype=bool), [np.empty((0, 2), np.int64)]
+    for some in by_range(digests[:, 0], np.ones(len(digests), dtype=bool)):
+        high, low = digests[some].T
+        frame = pl.DataFrame({"row": some, "high": high, "low": low})
+        frame = frame.select("row", first=pl.col("row").min().over("high", "low"))
+        first[frame.filter(pl.col("row") == pl.col("first"))["row"].to_numpy()] = True
+        copies.append(frame.filter(pl.col("row") != pl.col("first")).to_numpy())
+    return first, np.concatenate(copies)
+
+
 def _append(path: Path, values: Hashes) -> None:
     try:
         with path.open("ab") as file:

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
+import xxhash
 
 from gradatim.tasks.core.embeddings import placed_rows
 from gradatim.tasks.core.frames import conform
-from gradatim.tasks.core.neighbour_parts import equal_groups
 from gradatim.tasks.core.range_search import cosine_pairs
+from gradatim.tasks.core.signature_files import first_of_equal
+from gradatim.tasks.core.vector_rows import scratch
 from gradatim.tasks.diversity.duplicate_result import Facts
 
 
@@ -30,7 +32,8 @@ def alike_vectors(
 
     Notes
     -----
-    Vectors are read some at a time, so that those of a mapped table are never in memory as a whole.
+    Vectors are read some at a time, so that those of a mapped table are never in memory as a whole: held are some 40
+    bytes a row, their ids, and what is found.
     """
     ids, vectors, _ = placed_rows(tables, features, "diversity near_duplicates")
     known = tables["examples"]["example_id"].cast(pl.String)
@@ -39,12 +42,13 @@ def alike_vectors(
         held[some] &= (part != 0).any(axis=1)
     if not held.all():
         ids, vectors = ids.filter(pl.Series(held)), vectors.view(held)
-    rows = np.arange(len(ids))
-    groups = equal_groups(vectors, rows, rows)
-    first = groups.first
-    copies = np.repeat(first, np.diff(groups.starts))
-    equal = np.stack([copies, groups.members], axis=1)[copies != groups.members]
-    one = len(first) == len(rows)
+    digests = scratch(len(ids), 2, np.uint64)
+    for some, part in vectors.slices():
+        plain = part + np.float32(0)  # one zero
+        digests[some] = np.frombuffer(b"".join(map(xxhash.xxh3_128_digest, plain)), dtype=np.uint64).reshape(-1, 2)
+    different, copies = first_of_equal(digests)
+    first, equal = np.flatnonzero(different), copies[:, ::-1]
+    one = not len(equal)
     found = cosine_pairs(
         vectors if one else vectors.view(first),
         threshold,
