@@ -34,7 +34,7 @@ def test_one_recipe_gives_every_table_and_a_second_run_changes_nothing(small: Ca
     first = run(recipe)
     assert set(first["tables"]) == {
         "examples", "rejects", "responses", "respondents", "difficulty", "item_parameters", "statistics", "diversity",
-        "splits", "certificate", "curriculum",
+        "pairs", "signatures", "splits", "certificate", "curriculum",
     }  # fmt: skip
     store = dataset(recipe)
     assert store.scan("examples").select(pl.len()).collect().item() == 400
