@@ -98,7 +98,7 @@ class CrossMatrix:
             Fact(
                 f"{name} ({'generalises' if side == 'trained' else 'is reached'})",
                 round(value, 4),
-                note=f"{cells} cells",
+                note=f"mean of {cells} cell" + ("s" if cells > 1 else ""),
             )
             for side, name, value, cells in self.means.select("side", "name", "value", "cells").iter_rows()
         ]

@@ -65,6 +65,8 @@ class Selection:
             for rule in RULES
             for row in self.means.filter((pl.col("rule") == rule) & pl.col("domain").is_null()).iter_rows(named=True)
         ]
+        if not said:
+            return "No rule could choose a model."
         domains = self.table["domain"].n_unique()
         return f"Mean score on {domains} domains that were left out, by how the model was chosen: {', '.join(said)}."
 
@@ -95,7 +97,7 @@ class Selection:
         """Draw the mean score of each test domain by rule (an Altair chart)."""
         from gradatim.tasks.core.charts import bars
 
-        shown = self.means.with_columns(pl.col("domain").fill_null("mean"))
+        shown = self.means.with_columns(pl.col("domain").fill_null("mean of domains"))
         return bars(shown, x="domain", y="value", color="rule", title="Score on the domain left out")
 
     def cite(self) -> str:

@@ -46,7 +46,7 @@ class CrossDatasetConfig(SplitConfig):
     config=CrossDatasetConfig,
     needs=("examples.{column}",),
     axis=lambda config: config.column,
-    cost=lambda rows, width: Cost(2e-6 * rows * (2 * max(width, 2) + 1), 300 * rows * (2 * max(width, 2) + 1)),
+    cost=lambda rows, width: Cost(2e-6 * rows * (2 * max(width, 2) + 1), 500 * rows * (2 * max(width, 2) + 1)),
     source=SOURCE,
 )
 def mark(

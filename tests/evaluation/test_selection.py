@@ -100,6 +100,10 @@ def test_a_rule_without_what_it_needs_is_missing_with_the_reason_and_never_borro
     assert some.table.filter(rule=LEFT_OUT)["hyper_parameters"].to_list() == ["lucky"]
     blind = select_by_records(rows.filter(~pl.col("split").is_in(["validation", "validation_ood"])))
     assert set(blind.missing) == {TRAINING, ORACLE}
+    assert blind.mean(LEFT_OUT) == 0.71
+    nothing = select_by_records(rows.filter((pl.col("held_out").list.len() == 1) & (pl.col("split") == "test_ood")))
+    assert (set(nothing.missing), nothing.sentence()) == (set(RULES), "No rule could choose a model.")
+    assert nothing.summary().warnings[0].startswith("training_domains: no predictions of the validation rows")
     # the last checkpoint has no predictions of validation_ood: an earlier one does not stand in
     early = rows.filter((pl.col("split") != "validation_ood") | (pl.col("checkpoint") == 100))
     assert set(select_by_records(early).missing) == {ORACLE}
