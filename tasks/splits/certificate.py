@@ -23,6 +23,7 @@ from gradatim.tasks.splits.measures.scores import UNITS, known_answers, whole
 from gradatim.tasks.splits.measures.shift import SOURCE as SHIFT_SOURCE
 from gradatim.tasks.splits.measures.shift import told_of
 from gradatim.tasks.splits.result import Split
+from gradatim.tasks.splits.together import near_duplicates
 
 _DTYPES = {
     "strategy": pl.String, "seed": pl.Int64, "fold": pl.Int32, "check": pl.String, "value": pl.Float64,
@@ -274,7 +275,4 @@ def _answers(responses: pl.DataFrame | None, frame: pl.DataFrame) -> pl.DataFram
 
 
 def _near(pairs: pl.DataFrame | None) -> pl.DataFrame | None:
-    if pairs is None:
-        return None
-    found = pairs.filter(pl.col("kind") == "near_duplicate") if "kind" in pairs.columns else pairs
-    return found.select("left_id", "right_id")
+    return None if pairs is None else near_duplicates(pairs).select("left_id", "right_id")
