@@ -61,7 +61,10 @@ class Moments:
         """Read a span of time, in the axis' unit; raises `UsageError`."""
         found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|min|h|d|w)?", text.strip())
         if found and self.times and found[2]:
-            return timedelta(**{_UNITS[found[2]]: float(found[1])}) // _TICK
+            try:
+                return timedelta(**{_UNITS[found[2]]: float(found[1])}) // _TICK
+            except OverflowError:
+                raise UsageError(f"found {text!r}", where="gap", expected="less than a million years") from None
         if found and not self.times and not found[2]:
             return float(found[1]) if "." in found[1] else int(found[1])
         raise UsageError(f"found {text!r}", where="gap", expected=VALID_SPAN)
@@ -80,14 +83,18 @@ def moments(column: pl.Series, ids: pl.Series) -> Moments:
     kind, name = column.dtype, column.name
     if kind == pl.String:
         numbers = column.cast(pl.Float64, strict=False)
-        parsed = numbers.fill_nan(None) if numbers.null_count() == column.null_count() else _parsed(column, ids)
+        numeric = numbers.null_count() == column.null_count()
+        parsed = _finite(numbers) if numeric else _parsed(column, ids)
     elif kind == pl.Date:
         parsed = column.cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
     elif isinstance(kind, pl.Datetime):
         parsed = column if kind.time_zone else column.dt.replace_time_zone("UTC")
+    elif kind.is_integer():
+        parsed = column.cast(pl.Int64, strict=False)
+        if parsed.null_count() > column.null_count():  # beyond 64 bits with a sign
+            parsed = column.cast(pl.Float64)
     elif kind.is_numeric():
-        parsed = column.cast(pl.Float64).fill_nan(None) if not kind.is_integer() else column.cast(pl.Int64)
-        parsed = parsed if kind.is_integer() else parsed.set(parsed.is_infinite(), None)
+        parsed = _finite(column.cast(pl.Float64))
     elif kind == pl.Null:
         parsed = column.cast(pl.Int64)
     else:
@@ -101,6 +108,10 @@ def moments(column: pl.Series, ids: pl.Series) -> Moments:
     axis = parsed.dt.convert_time_zone("UTC").dt.cast_time_unit("us").dt.epoch("us") if times else parsed
     shown = parsed.dt.convert_time_zone("UTC").dt.strftime("%Y-%m-%dT%H:%M:%S%.f") if times else column.cast(pl.String)
     return Moments(name, axis.fill_null(0).to_numpy(), known.to_numpy(), shown, times)
+
+
+def _finite(numbers: pl.Series) -> pl.Series:
+    return numbers.set(~numbers.is_finite(), None)
 
 
 def _parsed(column: pl.Series, ids: pl.Series) -> pl.Series:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from pydantic import Field, field_validator, model_validator
 
-from gradatim.schemas.errors import DataRefused
+from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.core.registry import Cost
 from gradatim.tasks.splits.config import SplitConfig
 from gradatim.tasks.splits.engine import IN, NEITHER, OUT, Marks, rule
@@ -51,7 +51,7 @@ class TimeConfig(SplitConfig):
     @field_validator("before", mode="before")
     @classmethod
     def _one_or_more_moments(cls, found: Any) -> Any:
-        each = found if isinstance(found, list | tuple) else (found,)
+        each = () if found is None else found if isinstance(found, list | tuple) else (found,)
         return tuple(_as_text(one) for one in each)
 
     @field_validator("gap", "until", mode="before")
@@ -143,6 +143,12 @@ def _fold(
     out = after & ~waiting & ~late
     if config.until is not None:
         test = at.read(config.until)
+        if test <= opens:
+            raise UsageError(
+                f"validation ends at {config.until}, before it begins",
+                where="until",
+                expected=f"a moment after {at.write(opens)}",
+            )
     elif config.validation_ood and test is None:
         test = share_before(value[out], config.validation_ood)
     elif not config.validation_ood:

@@ -270,6 +270,20 @@ def test_settings_that_contradict_or_cannot_be_read_are_refused() -> None:
         make("time", numbers, before="1,5")
 
 
+def test_odd_numbers_spans_and_ends_are_ordered_or_refused() -> None:
+    data = rows(60)
+    large = data.with_columns(created_at=pl.int_range(60).cast(pl.UInt64) * 10**12 + 2**63)
+    assert make("time", large).counts["test_ood"] == 12
+    assert make("time", large).certify(large).holds
+    thirds = data.with_columns(created_at=(pl.int_range(60) / 3).cast(pl.Decimal(9, 3)))
+    assert make("time", thirds, gap=0.5).counts["excluded"] == 2
+    with pytest.raises(UsageError, match="9999999999w"):
+        make("time", data, gap="9999999999w")
+    with pytest.raises(UsageError, match="before it begins"):
+        make("time", data, before="2024-01-20", gap="2d", until="2024-01-22")
+    assert make("time", data, before=None).main.equals(make("time", data).main)
+
+
 def test_a_moment_written_is_the_moment_read() -> None:
     column = pl.Series("t", [START + timedelta(microseconds=1), datetime(1931, 5, 1, tzinfo=UTC)])
     at = moments(column, pl.Series(["a", "b"]))
