@@ -368,5 +368,51 @@ def audit(
         raise typer.Exit(3)
 
 
+# --- a split in one file
+
+
+@app.command()
+def bundle(
+    split: Annotated[str, typer.Argument(metavar="SPLIT", help="Split, as its recipe calls it.")],
+    store: StoreFolder = "runs/",
+    dataset: DatasetOption = None,
+    output: Annotated[str | None, typer.Option("--output", "-o", help="File to write; SPLIT.zip by default.")] = None,
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="Leave out the names of the data set, its files and of models.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a split into one file that anybody can check: ids, recipe, certificate, bibliography, checksums; no text.
+
+    Example: gradatim bundle length --anonymous
+    """
+    from gradatim.flows.bundle import write_bundle
+
+    result = write_bundle(store, dataset, split, output, anonymous=anonymous, force=force)
+    emit(result, as_json)
+
+
+@app.command()
+def verify(
+    file: Annotated[str, typer.Argument(metavar="BUNDLE", help="File that 'gradatim bundle' wrote.")],
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help="File or folder of the examples, or folder with all files of the recipe."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Rebuild a bundle's split and compute every number again, with neither store nor network.
+
+    Example: gradatim verify length.zip --data items.jsonl
+    """
+    from gradatim.flows.verify import verify_bundle
+
+    result = verify_bundle(file, data)
+    emit(result.summary(), as_json)
+    if not result.holds:
+        raise typer.Exit(3)
+
+
 if __name__ == "__main__":
     main()

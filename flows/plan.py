@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow.parquet as pq
 
-from gradatim.flows.curate import default_difficulty
 from gradatim.flows.job import Job
+from gradatim.flows.steps import default_difficulty
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
 from gradatim.storage.tables import Dataset
 from gradatim.tasks.core import format as fmt

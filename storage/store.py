@@ -7,6 +7,7 @@ Layout::
     <root>/<dataset>/_quarantine/<table>/<draft>/  what an audit refused: parts, offending rows, reasons
     <root>/<dataset>/_staging/<draft>/             parts being written (local stores; swept after a day)
     <root>/<dataset>/_fits/                        what embedders have learned, by fingerprint
+    <root>/<dataset>/_recipes/                     the recipes of versions, by their hash
     <root>/<dataset>/_runs/                        run folders of training and evaluation
 
 Local folders and object stores go through the same calls (obstore). Every path is made of checked names and, on a local

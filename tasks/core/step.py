@@ -303,7 +303,7 @@ def keep_only(
     if len(staying) == len({part.fingerprint for part in latest.parts}):
         return
     wanted = [Wanted(made, _absent, group=group) for made, group in staying.items()]
-    metadata = {k: v for k, v in latest.metadata.items() if k == "bases"}
+    metadata = {k: v for k, v in latest.metadata.items() if k in ("bases", "grounds")}
     dataset.publish(table, wanted, parents=parents, metadata=place.metadata(**metadata))
 
 

@@ -196,8 +196,12 @@ def _build(
             remedy=f"see {there}; change the strategy or the data; the former version stays in force",
         )
     latest = dataset.log("splits").latest()
-    bases = {**(latest.metadata.get("bases", {}) if latest else {}), method.name: base}
-    publish_group(dataset, place, "splits", method.name, made, split.table, parents, bases=bases)
+    kept = latest.metadata if latest else {}
+    release = dataset.latest_release() if frozen is not None else None
+    # what names a split whatever stands already, and the release that it was built on
+    bases = {**kept.get("bases", {}), method.name: base}
+    grounds = {**kept.get("grounds", {}), method.name: release.number if release else None}
+    publish_group(dataset, place, "splits", method.name, made, split.table, parents, bases=bases, grounds=grounds)
     publish_group(dataset, place, "certificate", method.name, made, certificate.table, parents)
     about, proof = split.summary(), certificate.summary()
     return replace(
