@@ -28,7 +28,9 @@ _TOKEN = re.compile(
     r"|(?P<sign>==|!=|<=|>=|[<>+\-*/()\[\],])"
 )
 _WORDS = {"and", "or", "not", "in", "is", "null", "true", "false", "len"}
-_COMPARES = {"==", "!=", "<", "<=", ">", ">="}
+_NOT, _COMPARE, _MINUS = 3, 4, 7
+_BINDS = {"or": 1, "and": 2, "is": _COMPARE, "in": _COMPARE, "+": 5, "-": 5, "*": 6, "/": 6}
+_BINDS |= dict.fromkeys(("==", "!=", "<", "<=", ">", ">="), _COMPARE)
 Value = bool | int | float | str | datetime
 
 
@@ -135,7 +137,7 @@ def parse(text: str) -> Node:
     if len(text) > LONGEST:
         raise UsageError(f"the expression has {len(text):,} signs", expected=f"at most {LONGEST:,}")
     parser = _Parser(text, list(_tokens(text)))
-    node = parser.either(0)
+    node = parser.expression(1, 0)
     if parser.now.kind != "end":
         raise parser.wrong("an operator, or the end")
     return node
@@ -167,7 +169,7 @@ def children(node: Node) -> tuple[Node, ...]:
 def pointed(text: str, at: int) -> str:
     """Show the part of an expression around a place, with a caret below it."""
     start = max(0, at - 40)
-    line = text[start : at + 40].replace("\n", " ").replace("\t", " ").replace("\r", " ")
+    line = re.sub(r"[\s\ud800-\udfff]", " ", text[start : at + 40])
     before = "…" if start else ""
     after = "…" if at + 40 < len(text) else ""
     return f"{before}{line}{after}\n{' ' * (len(before) + at - start)}^"
@@ -210,7 +212,7 @@ def _strange(text: str, at: int) -> UsageError:
 
 
 class _Parser:
-    """Recursive descent, one method a level of binding, loosest first."""
+    """Reads by binding power: an operand, then what binds at least as tightly as asked."""
 
     def __init__(self, text: str, tokens: list[Token]) -> None:
         self.text, self.tokens, self.place, self.terms = text, tokens, 0, 0
@@ -238,40 +240,54 @@ class _Parser:
             remedy = f"write {self.now.text.lower()}"
         return complain(f"found {found}", self.text, self.now.at, expected=expected, remedy=remedy)
 
-    def either(self, depth: int) -> Node:
+    def expression(self, least: int, depth: int) -> Node:
+        """Read an operand and all operators after it that bind by `least` or more."""
         if depth > DEEPEST:
             raise complain(f"nested more than {DEEPEST} deep", self.text, self.now.at)
-        return self.chain("or", depth)
+        left, most = self.operand(least, depth), _MINUS
+        while least <= (binds := self.binding()) <= most:
+            left = self.joined(left, binds, depth)
+            if binds == _COMPARE:  # a comparison is not compared again: 1 < x < 3 is one
+                most = _COMPARE - 1
+        return left
 
-    def chain(self, word: str, depth: int) -> Node:
+    def binding(self) -> int:
+        """Say how tightly the operator that comes next binds; 0 for none."""
+        token = self.now
+        if token.kind not in ("sign", "word"):
+            return 0
+        negated = token.text == "not" and self.tokens[self.place + 1].text == "in"
+        return _COMPARE if negated else _BINDS.get(token.text, 0)
+
+    def joined(self, left: Node, binds: int, depth: int) -> Node:
+        """Read an operator with its right side, and those of the same binding after it."""
         at = self.now.at
-        operands = [self.chain("and", depth) if word == "or" else self.opposite(depth)]
-        while self.met(word):
-            operands.append(self.chain("and", depth) if word == "or" else self.opposite(depth))
-        return operands[0] if len(operands) == 1 else Both(word, tuple(operands), at)
-
-    def opposite(self, depth: int) -> Node:
-        if depth > DEEPEST:
-            raise complain(f"nested more than {DEEPEST} deep", self.text, self.now.at)
-        token = self.met("not")
-        return Not(self.opposite(depth + 1), token.at) if token else self.comparison(depth)
-
-    def comparison(self, depth: int) -> Node:
-        first = self.sum(depth)
-        at = self.now.at
-        if token := self.met("is"):
+        if self.met("is"):
             negated = self.met("not") is not None
             self.need("null")
-            return IsNull(first, negated, token.at)
-        negated = self.now.text == "not" and self.tokens[self.place + 1].text == "in" and self.now.kind == "word"
-        if negated:
-            self.place += 1
-        if token := self.met("in"):
-            return Among(first, self.list(), negated, token.at)
+            return IsNull(left, negated, at)
+        if self.now.text in ("not", "in"):
+            negated = self.met("not") is not None
+            self.need("in")
+            return Among(left, self.list(), negated, at)
+        signs = [sign for sign, one in _BINDS.items() if one == binds and sign not in ("is", "in")]
         rest = []
-        while token := self.met(*_COMPARES):
-            rest.append((token.text, self.sum(depth)))
-        return Compare(first, tuple(rest), at) if rest else first
+        while token := self.met(*signs):
+            rest.append((token.text, self.expression(binds + 1, depth + 1)))
+        if binds in (_BINDS["or"], _BINDS["and"]):
+            return Both(rest[0][0], (left, *[operand for _, operand in rest]), at)
+        return (Compare if binds == _COMPARE else Arithmetic)(left, tuple(rest), at)
+
+    def operand(self, least: int, depth: int) -> Node:
+        """Read a value, or what stands before one: not, minus."""
+        if least <= _NOT and (token := self.met("not")):
+            return Not(self.expression(_NOT, depth + 1), token.at)
+        if token := self.met("-"):
+            operand = self.expression(_MINUS, depth + 1)
+            if isinstance(operand, Literal) and type(operand.value) in (int, float):
+                return Literal(-operand.value, token.at)  # type: ignore[operator]
+            return Negative(operand, token.at)
+        return self.primary(depth)
 
     def list(self) -> tuple[Literal, ...]:
         self.need("[")
@@ -283,35 +299,12 @@ class _Parser:
 
     def literal(self) -> Literal:
         place = self.place
-        node = self.signed(0)
+        node = self.expression(_MINUS, 0)
         self.terms -= 1  # a list may be long
         if not isinstance(node, Literal):
             self.place = place
             raise self.wrong("a number, a date or a text in quotes")
         return node
-
-    def sum(self, depth: int) -> Node:
-        return self.arithmetic(("+", "-"), depth)
-
-    def arithmetic(self, signs: tuple[str, ...], depth: int) -> Node:
-        def operand() -> Node:
-            return self.arithmetic(("*", "/"), depth) if "+" in signs else self.signed(depth)
-
-        first, at, rest = operand(), self.now.at, []
-        while token := self.met(*signs):
-            rest.append((token.text, operand()))
-        return Arithmetic(first, tuple(rest), at) if rest else first
-
-    def signed(self, depth: int) -> Node:
-        if depth > DEEPEST:
-            raise complain(f"nested more than {DEEPEST} deep", self.text, self.now.at)
-        token = self.met("-")
-        if token is None:
-            return self.primary(depth)
-        operand = self.signed(depth + 1)
-        if isinstance(operand, Literal) and type(operand.value) in (int, float):
-            return Literal(-operand.value, token.at)  # type: ignore[operator]
-        return Negative(operand, token.at)
 
     def primary(self, depth: int) -> Node:
         token = self.now
@@ -321,7 +314,7 @@ class _Parser:
                 f"more than {MOST_TERMS} terms", self.text, token.at, remedy="a column of your own, or a list"
             )
         if self.met("("):
-            node = self.either(depth + 1)
+            node = self.expression(1, depth + 1)
             self.need(")")
             return node
         if self.met("len"):

@@ -271,6 +271,12 @@ def _choose(
     _refuse(counts, config, found, "that is all it has")
     drawn = ~barred & (cells.drawn < (config.fraction or 0.0))
     wanted = fixed | drawn
+    if config.fraction is not None and not wanted.any():
+        raise DataRefused(
+            f"none of the {len(wanted):,} combinations is drawn at the fraction {config.fraction:g}",
+            where=_WHERE,
+            remedy=f"raise fraction above {np.ceil(cells.drawn[0] * 1000) / 1000:g}, take another seed, or name cells",
+        )
     if counts.take(counts.lost(cells.units(wanted)), least):
         return wanted, ()
     held = np.zeros(len(fixed), np.bool_)

@@ -64,17 +64,12 @@ class _Reader:
         return self.words.pop() if self.words and self.words[-1] in words else ""
 
     def disjunction(self) -> _Values:
-        found = self.conjunction()
-        while self.met("or"):
-            other = self.conjunction()
-            true = (found.known & found.value.astype(bool)) | (other.known & other.value.astype(bool))
-            found = _Values(true, true | (found.known & other.known))
-        return found
-
-    def conjunction(self) -> _Values:
-        found = self.negation()
-        while self.met("and"):
-            found = _and(found, self.negation())
+        found = None
+        while found is None or self.met("or"):
+            both = self.negation()
+            while self.met("and"):
+                both = _and(both, self.negation())
+            found = both if found is None else _or(found, both)
         return found
 
     def negation(self) -> _Values:
@@ -101,15 +96,12 @@ class _Reader:
         return left if found is None else found
 
     def sum(self) -> _Values:
-        found = self.product()
-        while sign := self.met("+", "-"):
-            found = _arithmetic(sign, found, self.product())
-        return found
-
-    def product(self) -> _Values:
-        found = self.signed()
-        while sign := self.met("*", "/"):
-            found = _arithmetic(sign, found, self.signed())
+        found, plus = None, ""
+        while found is None or (plus := self.met("+", "-")):
+            part = self.signed()
+            while sign := self.met("*", "/"):
+                part = _arithmetic(sign, part, self.signed())
+            found = part if found is None else _arithmetic(plus, found, part)
         return found
 
     def signed(self) -> _Values:
@@ -135,6 +127,11 @@ class _Reader:
 def _and(left: _Values, right: _Values) -> _Values:
     false = (left.known & ~left.value.astype(bool)) | (right.known & ~right.value.astype(bool))
     return _Values(~false, false | (left.known & right.known))
+
+
+def _or(left: _Values, right: _Values) -> _Values:
+    true = (left.known & left.value.astype(bool)) | (right.known & right.value.astype(bool))
+    return _Values(true, true | (left.known & right.known))
 
 
 def _arithmetic(sign: str, left: _Values, right: _Values) -> _Values:
