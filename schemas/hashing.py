@@ -27,6 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from gradatim.schemas.xxh3 import xxh3_64
+
 
 def row_hashes(table: pa.Table | pa.RecordBatch, columns: Sequence[str] | None = None) -> np.ndarray:
     """Hash each row.
@@ -110,8 +112,12 @@ def uniform(ids: Iterable[str], seed: int, purpose: str) -> np.ndarray:
 
 
 def random_bits(ids: Iterable[str], seed: int, purpose: str) -> np.ndarray:
-    """Draw 64 random bits for each id, as `uniform` does. Returns uint64."""
+    """Draw 64 random bits for each id, as `uniform` does: xxh3-64 seeded by seed and purpose. Returns uint64."""
     base = xxhash.xxh3_64_intdigest(f"{purpose}\x1f{seed}".encode())
+    if hasattr(ids, "to_arrow"):  # a Polars series of texts, without a Python object for each
+        texts = ids.to_arrow()
+        if texts.null_count == 0 and not pa.types.is_dictionary(texts.type):
+            return xxh3_64(pc.cast(texts, pa.large_string()), base)
     digest = xxhash.xxh3_64_intdigest
     return np.fromiter((digest(i.encode("utf-8", "surrogatepass"), base) for i in ids), dtype=np.uint64)
 
