@@ -17,9 +17,10 @@ from gradatim.tasks.splits.inputs import keep_together, prepare
 from gradatim.tasks.splits.packing import pack, room
 from gradatim.tasks.splits.packing_config import MOST_CLUSTERS, WHERE, NonLeakingConfig
 from gradatim.tasks.splits.packing_marks import fixed_places, marked, released_places
-from gradatim.tasks.splits.packing_refusals import parted_told, refuse_empty, refuse_unfit, sizes_told
+from gradatim.tasks.splits.packing_refusals import parted_told, refuse_empty, sizes_told, too_large
 from gradatim.tasks.splits.packing_search import SEARCHED, Units
 from gradatim.tasks.splits.packing_units import (
+    Bounds,
     Kept,
     Located,
     all_pairs,
@@ -84,8 +85,9 @@ class _Rows:
         return self.examples["example_id"]
 
     @property
-    def largest(self) -> int:
-        return room(len(self.ids), self.config.shares, self.config.epsilon)
+    def bounds(self) -> Bounds:
+        rows, shares = len(self.ids), self.config.shares
+        return Bounds(room(rows, shares, self.config.epsilon), max(1, int(min(shares) * rows)))
 
     def tied(self) -> tuple[Together, Kept | None, bool]:
         """Return what must stay together, what was cut, and whether the engine has to be told."""
@@ -99,15 +101,15 @@ class _Rows:
             )
         if config.by != "single":
             whole = together(self.examples, self.columns, self.tables)
-            if config.oversize != "cut" or _largest(whole) <= self.largest:
+            if config.oversize != "cut" or _largest(whole) <= self.bounds.largest:
                 return whole, None, False
         near = linked(self.vectors, self.ids, config.threshold) if config.by == "single" and self.vectors else None
         pairs = all_pairs(self.tables, near)
         if pairs is None:  # groups alone, which are not cut
             return whole, None, False
         whole, kept = together(self.examples, self.columns, {"pairs": pairs}), None
-        if config.oversize == "cut" and _largest(whole) > self.largest:
-            kept = cut_pairs(pairs, self.ids, self.largest)
+        if config.oversize == "cut" and _largest(whole) > self.bounds.largest:
+            kept = cut_pairs(pairs, self.ids, self.bounds)
             whole = together(self.examples, self.columns, {"pairs": kept.kept.select("left_id", "right_id")})
         return whole, kept, True
 
@@ -123,34 +125,38 @@ class _Rows:
         used = np.flatnonzero(unit >= 0)
         first = np.full(count, -1, np.int64)
         first[unit[used[::-1]]] = used[::-1]
+        label, size = ids.gather(first), np.bincount(unit[used], minlength=count)
+        fixed = fixed_places(unit, before, rank, count)
+        released = fixed >= 0
         values, stratum = self._strata()
+        per_stratum = [np.bincount(unit[used][stratum[used] == one], minlength=count) for one in range(len(values))]
+        rows = np.stack([size, *per_stratum], axis=1).astype(np.int64)
+        giants, told = (np.zeros(0, np.int64), []) if released.any() else too_large(size, label, config)
+        rows[giants], fixed[giants] = 0, 0
+        similarity = None
+        if vectors is not None and count <= SEARCHED:
+            similarity = mean_similarity(vectors.unit, unit[vectors.row], count)
         units = Units(
             names=whole.key.gather(first),
-            rows=np.stack(
-                [np.bincount(unit[used], minlength=count)]
-                + [np.bincount(unit[used][stratum[used] == one], minlength=count) for one in range(len(values))],
-                axis=1,
-            ).astype(np.int64),
+            rows=rows,
             shares=config.shares,
             epsilon=config.epsilon,
             delta=config.delta,
-            fixed=fixed_places(unit, before, rank, count),
-            similarity=mean_similarity(vectors.unit, unit[vectors.row], count)
-            if vectors is not None and count <= SEARCHED
-            else None,
+            fixed=fixed,
+            mass=size.astype(np.int64),
+            similarity=similarity,
         )
-        label = ids.gather(first)
-        refuse_unfit(units, label, config)
         packed = pack(units, seed, "split non_leaking place")
-        told = [*sizes_told(units, packed, label, values, config), *parted_told(kept, unit, packed)]
-        marks = marked(ids, unit, units, packed, label, before, vectors, config.margin)
+        told += sizes_told(units, packed, label, values, config, released=bool(released.any()))
+        told += parted_told(kept, unit, packed)
+        marks = marked(ids, unit, units, packed, label, released, before, vectors, config.margin)
         return replace(marks, warnings=tuple(told))
 
     def _clusters(self, vectors: Located, component: Ints, before: Ints, rank: Ints, seed: int) -> Ints:
         """Number clusters of whole components, -1 for rows in none."""
         config = self.config
-        largest = self.largest if config.oversize == "cut" else None
-        cluster = by_means(seed, largest) if config.by == "kmeans" else by_average(config.threshold, largest)
+        bounds = self.bounds if config.oversize == "cut" else None
+        cluster = by_means(seed, bounds) if config.by == "kmeans" else by_average(config.threshold, bounds)
         wanted = config.clusters or min(MOST_CLUSTERS, max(2, round(len(self.ids) ** 0.5)))
         found = whole_clusters(clustered(vectors, self.ids, cluster, wanted, before), component, rank)
         held = found >= 0

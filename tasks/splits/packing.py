@@ -9,7 +9,7 @@ Source: R. Joeres, D. B. Blumenthal, O. V. Kalinina (2025). Data splitting to av
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from gradatim.schemas.hashing import uniform
 from gradatim.tasks.splits.cuts import largest_remainders
 from gradatim.tasks.splits.packing_search import SEARCHED, Floats, Ints, State, Units, improve, loads
 
-STARTS = 16
+STARTS = 12
 """Starting points of the search where there are similarities."""
 
 
@@ -51,15 +51,23 @@ def pack(units: Units, seed: int, purpose: str) -> Packed:
     With similarities O(starts * moves * (u k s + u)); some seconds for 2,000 units. Without, or for more units: the
     `SEARCHED` largest one by one, then the rest in the order of their draws up to each split's room, O(u log u).
     """
+    order = units.names.arg_sort().to_numpy()  # ties go to the smaller name, whatever order units come in
+    alike = None if units.similarity is None else units.similarity[np.ix_(order, order)]
+    units = replace(
+        units, names=units.names.gather(order), rows=units.rows[order], fixed=units.fixed[order],
+        mass=units.mass[order], similarity=alike,
+    )  # fmt: skip
     best: tuple[tuple[int, int, int], Ints] | None = None
+    seen: set[bytes] = set()
     for start in _starts(units, seed, purpose):
         state = State(units, start)
-        improve(state, np.flatnonzero(units.fixed < 0))
+        improve(state, np.flatnonzero(units.fixed < 0), seen)
         if best is None or state.score < best[0]:
             best = state.score, state.place.copy()
     assert best is not None
-    place = best[1]
-    return Packed(place, np.maximum(units.least - loads(units.rows, place, len(units.shares)), 0))
+    place = np.empty(len(order), np.int64)
+    place[order] = best[1]
+    return Packed(place, np.maximum(units.least - loads(units.rows, best[1], len(units.shares)), 0))
 
 
 def _starts(units: Units, seed: int, purpose: str) -> Iterator[Ints]:

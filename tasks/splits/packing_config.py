@@ -34,8 +34,8 @@ class NonLeakingConfig(SplitConfig):
     threshold: float = Field(0.9, gt=0, le=1, description="cosine from which single and average linkage tie rows")
     oversize: Literal["refuse", "overflow", "cut"] = Field(
         "refuse",
-        description="where a cluster is larger than a split or sizes cannot be met: refuse; take the nearest sizes; or "
-        "cut clusters that are too large, so that like rows are parted",
+        description="a cluster larger than any split: refuse; overflow, which leaves it in distribution and takes "
+        "shares of the other rows (and the nearest sizes where none fit); or cut it, so that like rows are parted",
     )
     margin: float | None = Field(
         None, gt=0, le=1, description="exclude in-distribution rows of at least this cosine to a row held out"

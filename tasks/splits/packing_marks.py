@@ -49,6 +49,7 @@ def marked(
     units: Units,
     packed: Packed,
     label: pl.Series,
+    released: NDArray[np.bool_],
     before: Ints,
     vectors: Located | None,
     margin: float | None,
@@ -63,6 +64,8 @@ def marked(
     units, packed
     label : polars.Series of String, (units,)
         The smallest id of each.
+    released : numpy.ndarray of bool, (units,)
+        Which have their place from a release.
     before : numpy.ndarray, shape (rows,), int64
         From `released_places`. A row released in distribution whose unit is held out is excluded.
     vectors : Located, optional
@@ -73,10 +76,10 @@ def marked(
     place = np.where(held, packed.place[unit], -1)
     code = np.where(held, unit, 0)
     cluster = phrase("cluster ", label.gather(code))
-    size = pl.Series(units.rows[code, 0]).cast(pl.String)
+    size = pl.Series(units.mass[code]).cast(pl.String)
     where = pl.Series(np.where(place > 0, " rows) is held out", " rows) is in distribution"))
     reason = phrase(cluster, " (", size, where)
-    reason = phrase(reason, ", as released", when=pl.Series(units.fixed[code] >= 0), otherwise=reason)
+    reason = phrase(reason, ", as released", when=pl.Series(released[code]), otherwise=reason)
     left = held & (place > 0) & (before == 0)
     reason = phrase(reason, "; this row was released in distribution", when=pl.Series(left), otherwise=reason)
     if vectors is not None:

@@ -30,31 +30,46 @@ def refuse_empty(rows: int, config: NonLeakingConfig) -> None:
             )
 
 
-def refuse_unfit(units: Units, label: pl.Series, config: NonLeakingConfig) -> None:
-    """Refuse what no packing can mend: fewer clusters than splits, or one too large for any."""
-    size, rows = units.rows[:, 0], int(units.rows[:, 0].sum())
-    need = len(config.shares)
-    if len(size) < need:
+def too_large(size: Ints, label: pl.Series, config: NonLeakingConfig) -> tuple[Ints, list[str]]:
+    """Find the units that no split has room for, and refuse them unless they may overflow; refuse too few units.
+
+    Parameters
+    ----------
+    size : numpy.ndarray, shape (units,), int64
+    label : polars.Series of String, (units,)
+
+    Returns
+    -------
+    (numpy.ndarray of int64, list of str)
+        Those units, and what is told of them.
+    """
+    rows, need = int(size.sum()), len(config.shares)
+    most = room(rows, config.shares, config.epsilon)
+    giants = np.flatnonzero(size > most)
+    if len(size) - len(giants) < need - len(giants[:1]):
         raise DataRefused(
             f"there {'is one cluster' if len(size) == 1 else f'are {len(size)} clusters'} for {need} sets of rows",
             where=WHERE,
             expected="a whole cluster for each of " + ", ".join(SPLIT_NAMES[:need]),
             remedy=_finer(config),
         )
-    most = room(rows, config.shares, config.epsilon)
-    largest = int(np.argmax(size))
-    if size[largest] > most and config.oversize != "overflow" and (units.fixed < 0).all():
-        raise DataRefused(
-            f"the cluster of {label[largest]!r} holds {size[largest]:,} of {rows:,} rows "
-            f"({size[largest] / rows:.0%}), more than any split has room for",
-            where=WHERE,
-            expected=f"at most {most:,} rows in a cluster",
-            remedy=_finer(config),
-        )
+    if not len(giants):
+        return giants, []
+    one = int(giants[0])
+    found = f"the cluster of {label[one]!r} holds {size[one]:,} of {rows:,} rows ({size[one] / rows:.0%})"
+    if config.oversize == "overflow":
+        rest = rows - int(size[giants].sum())
+        return giants, [f"{found}, more than any split has room for: the shares are of the other {rest:,} rows"]
+    raise DataRefused(
+        f"{found}, more than any split has room for",
+        where=WHERE,
+        expected=f"at most {most:,} rows in a cluster",
+        remedy=_finer(config),
+    )
 
 
 def sizes_told(
-    units: Units, packed: Packed, label: pl.Series, strata: pl.Series, config: NonLeakingConfig
+    units: Units, packed: Packed, label: pl.Series, strata: pl.Series, config: NonLeakingConfig, *, released: bool
 ) -> list[str]:
     """Refuse sizes beside the tolerances, or tell them where the settings or a release let them be; tell a giant.
 
@@ -64,7 +79,7 @@ def sizes_told(
     strata : polars.Series of String
         The values of the strata, sorted; none where nothing is stratified.
     """
-    size, rows = units.rows[:, 0], int(units.rows[:, 0].sum())
+    size, rows = units.mass, int(units.mass.sum())
     told = []
     if size.max() > GIANT * rows:
         told.append(f"the largest cluster, of {label[int(np.argmax(size))]}, holds {size.max() / rows:.0%} of the rows")
@@ -74,7 +89,7 @@ def sizes_told(
     what = "" if column == 0 else f" of {config.stratify} {strata[column - 1]}"
     got, whole = int(units.rows[packed.place == split, column].sum()), int(units.rows[:, column].sum())
     found = f"{SPLIT_NAMES[split]} has {got:,} of {whole:,} rows{what}, asked {config.shares[split]:.1%}"
-    if (units.fixed >= 0).any():
+    if released:
         return [*told, f"released rows keep their places: {found}"]
     if config.oversize == "overflow":
         return [*told, f"sizes are the nearest that whole clusters allow: {found}"]

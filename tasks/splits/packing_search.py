@@ -20,6 +20,7 @@ SEARCHED = 2_000
 """Units that are placed one by one and searched; the smaller ones beyond fill what room is left."""
 _SWAPPED = 256
 _CHAIN = 32
+_FORCED = 16
 _STEPS = 20_000
 _WHOLE = 2.0**51
 
@@ -43,6 +44,8 @@ class Units:
         A split has at least share (1 - epsilon) of all rows, and share (1 - delta) of each stratum's, rounded down.
     fixed : numpy.ndarray, shape (u,), int64
         Split of a unit that has its place already; -1 for one that is to be placed.
+    mass : numpy.ndarray, shape (u,), int64
+        What a unit leaks by: its rows, also those that count for no size (one too large is in `rows` with 0).
     similarity : numpy.ndarray, shape (u, u), optional
         In [0, 1]; the diagonal is not looked at.
     """
@@ -53,6 +56,7 @@ class Units:
     epsilon: float
     delta: float
     fixed: Ints
+    mass: Ints
     similarity: Floats | None = None
 
     @cached_property
@@ -75,8 +79,8 @@ class Units:
         """Similar rows between two units as whole numbers, so that sums of them are exact: shape (u, u)."""
         if self.similarity is None:
             return None
-        size = self.rows[:, 0].astype(np.float64)
-        found = np.outer(size, size) * np.round(self.similarity, 9)
+        mass = self.mass.astype(np.float64)
+        found = np.outer(mass, mass) * np.round(self.similarity, 9)
         np.fill_diagonal(found, 0.0)
         total = found.sum() / 2
         return np.asarray(np.rint(found * (_WHOLE / total))) if total > 0 else None
@@ -146,8 +150,11 @@ class State:
 _Change = tuple[tuple[int, float, int], list[tuple[int, int]]]
 
 
-def improve(state: State, free: Ints) -> None:
-    """Take the best move, where none helps the best swap, where none does a chain of moves, until nothing helps."""
+def improve(state: State, free: Ints, seen: set[bytes]) -> None:
+    """Take the best move, where none helps the best swap, where none does a chain of moves, until nothing helps.
+
+    From what is in `seen`, where earlier searches came by moves and swaps, no chain is tried again.
+    """
     searched = len(free) <= SEARCHED
     if not searched and not state.score[0]:
         return  # nothing is missing, and there are no similarities to lessen the leakage by
@@ -158,7 +165,11 @@ def improve(state: State, free: Ints) -> None:
         if found is None or found[0] >= (0, 0.0, 0):
             found = min(_swaps(state, free), default=None, key=lambda change: change[0])
         if found is None or found[0] >= (0, 0.0, 0):
-            if state.beside is None or not _chain(state, free):
+            here = state.place.tobytes()
+            if state.beside is None or here in seen:
+                return
+            seen.add(here)
+            if not _chain(state, free):
                 return
             continue
         for unit, goal in found[1]:
@@ -166,12 +177,21 @@ def improve(state: State, free: Ints) -> None:
 
 
 def _chain(state: State, free: Ints) -> bool:
-    """Take the best moves one after the other, each unit once and also where they harm, and keep the best beginning."""
+    """Take the best moves one after the other, each unit once and also where they harm, and keep the best beginning.
+
+    Of few units each is tried as the first.
+    """
+    firsts = [None] if len(free) > _FORCED else [None, *free.tolist()]
+    return any(_chain_from(state, free, first) for first in firsts)
+
+
+def _chain_from(state: State, free: Ints, first: int | None) -> bool:
     before = best = state.score
     done: list[tuple[int, int]] = []
     kept = 0
-    for _ in range(min(_CHAIN, len(free))):
-        moves = list(_moves(state, free))
+    for step in range(min(_CHAIN, len(free))):
+        among = free if step or first is None else np.array([first])
+        moves = list(_moves(state, among))
         if not moves:
             break
         ((unit, goal),) = min(moves, key=lambda change: change[0])[1]

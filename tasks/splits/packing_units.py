@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -11,11 +12,10 @@ from numpy.typing import NDArray
 
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.core.clusters import Clusters, cluster_sums, k_means
-from gradatim.tasks.core.components import cut_giants
+from gradatim.tasks.core.components import components, cut_giants
 from gradatim.tasks.core.embeddings import placed_rows
 from gradatim.tasks.core.range_search import cosine_pairs
 from gradatim.tasks.core.reduce import one_thread
-from gradatim.tasks.core.redundancy import bounded_clusters
 from gradatim.tasks.core.vector_rows import VectorRows
 from gradatim.tasks.splits.packing_config import WHERE
 from gradatim.tasks.splits.together import near_duplicates
@@ -113,8 +113,16 @@ class Kept:
     levels: tuple[float, ...]
 
 
-def cut_pairs(pairs: pl.DataFrame, ids: pl.Series, largest: int) -> Kept:
-    """Raise the threshold inside components of more than `largest` rows until none of their pieces is.
+@dataclass(frozen=True)
+class Bounds:
+    """What is cut: what has more rows than `largest`, to pieces of no more than `piece`."""
+
+    largest: int
+    piece: int
+
+
+def cut_pairs(pairs: pl.DataFrame, ids: pl.Series, bounds: Bounds) -> Kept:
+    """Raise the threshold inside components that are too large until their pieces are not.
 
     Raises
     ------
@@ -132,27 +140,39 @@ def cut_pairs(pairs: pl.DataFrame, ids: pl.Series, largest: int) -> Kept:
             remedy="give the table of near_duplicates as it is, or say oversize: overflow",
         )
     ends = both.select("left", "right").to_numpy().astype(np.int64)
-    similarity = both["similarity"].to_numpy()
-    lowest = float(similarity.min()) if len(similarity) else 1.0
-    cut = cut_giants(len(ids), ends, similarity, lowest, share=largest / len(ids), step=STEP)
-    return Kept(both.filter(cut.kept), both.filter(~cut.kept), tuple(level for _, _, level, _ in cut.steps))
+    label = components(len(ids), ends)
+    inside = np.bincount(label)[label[ends[:, 0]]] > bounds.largest
+    kept, levels = ~inside, ()
+    if inside.any():
+        similarity = both["similarity"].to_numpy()[inside]
+        share = bounds.piece / len(ids)
+        cut = cut_giants(len(ids), ends[inside], similarity, float(similarity.min()), share=share, step=STEP)
+        kept[inside] = cut.kept
+        levels = tuple(level for _, _, level, _ in cut.steps)
+    return Kept(both.filter(kept), both.filter(~kept), levels)
 
 
-def by_means(seed: int, largest: int | None) -> Clustering:
-    """Cluster by spherical k-means; clusters of more than `largest` rows are clustered again."""
+def by_means(seed: int, bounds: Bounds | None) -> Clustering:
+    """Cluster by spherical k-means; what is too large is clustered again."""
 
     def cluster(rows: VectorRows, ids: pl.Series, wanted: int) -> tuple[Ints, NDArray[np.float32]]:
-        if largest is not None:
-            found, label, _ = bounded_clusters(rows, ids, wanted, largest=largest, seed=seed, where=WHERE)
-            return label, found.centres
         found = k_means(rows, wanted, ids=ids, seed=seed, where=WHERE)
-        return found.assign(rows)[0], found.centres
+        label, centres = found.assign(rows)[0], [found.centres]
+        size = np.bincount(label, minlength=len(found))
+        for number in np.flatnonzero(size > bounds.largest).tolist() if bounds is not None else ():
+            there = np.flatnonzero(label == number)
+            pieces = math.ceil(2 * len(there) / bounds.piece)  # type: ignore[union-attr]
+            cut = k_means(rows.view(there), pieces, ids=ids.gather(there), seed=seed, where=WHERE)
+            label[there] = cut.assign(rows.view(there))[0] + sum(map(len, centres))
+            centres.append(cut.centres)
+        held, label = np.unique(label, return_inverse=True)
+        return label.astype(np.int64), np.concatenate(centres)[held]
 
     return cluster
 
 
-def by_average(threshold: float, largest: int | None) -> Clustering:
-    """Cluster by average linkage at a cosine; inside clusters of more than `largest` rows the threshold rises.
+def by_average(threshold: float, bounds: Bounds | None) -> Clustering:
+    """Cluster by average linkage at a cosine; inside what is too large the threshold rises.
 
     Source: R. R. Sokal, C. D. Michener (1958). A statistical method for evaluating systematic relationships.
     """
@@ -165,7 +185,7 @@ def by_average(threshold: float, largest: int | None) -> Clustering:
                 expected=f"at most {AVERAGED:,}",
                 remedy="say by: kmeans or by: single",
             )
-        label = _average(rows[:].astype(np.float64), threshold, largest)
+        label = _average(rows[:].astype(np.float64), threshold, bounds)
         total = cluster_sums(rows, label, int(label.max()) + 1)
         length = np.sqrt(np.einsum("kd,kd->k", total, total))
         return label, (total / np.where(length > 0, length, 1)[:, None]).astype(np.float32)
@@ -173,7 +193,7 @@ def by_average(threshold: float, largest: int | None) -> Clustering:
     return cluster
 
 
-def _average(rows: NDArray[np.float64], threshold: float, largest: int | None) -> Ints:
+def _average(rows: NDArray[np.float64], threshold: float, bounds: Bounds | None) -> Ints:
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.spatial.distance import squareform
 
@@ -185,12 +205,13 @@ def _average(rows: NDArray[np.float64], threshold: float, largest: int | None) -
     np.fill_diagonal(away, 0.0)
     tree = linkage(squareform(away, checks=False), "average")
     label = fcluster(tree, 1 - threshold, "distance").astype(np.int64)
-    level = threshold
-    while largest is not None and level < 1 and (large := np.bincount(label)[label] > largest).any():
-        level = min(1.0, round(level + STEP, 9))
-        finer = fcluster(tree, 1 - level, "distance")
-        label = np.where(large, label.max() + finer, label)
-        label = np.unique(label, return_inverse=True)[1]
+    if bounds is not None:
+        giant, level = np.bincount(label)[label] > bounds.largest, threshold
+        while level < 1 and (giant & (np.bincount(label)[label] > bounds.piece)).any():
+            level = min(1.0, round(level + STEP, 9))
+            wide = giant & (np.bincount(label)[label] > bounds.piece)
+            label = np.where(wide, label.max() + fcluster(tree, 1 - level, "distance"), label)
+            label = np.unique(label, return_inverse=True)[1]
     return np.unique(label, return_inverse=True)[1].astype(np.int64)
 
 
