@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from gradatim.flows.job import Job
 from gradatim.flows.steps import default_difficulty
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
+from gradatim.schemas.tables import EMBEDDING
 from gradatim.storage.tables import Dataset
 from gradatim.tasks.core import format as fmt
 from gradatim.tasks.core.registry import Cost, Plugin, get
@@ -131,7 +132,7 @@ def _steps(job: Job, dataset: Dataset, rows: int, width: int) -> list[Planned]:
             diversity_tasks.named(dataset, job.place, method, versions),
             diversity_tasks.GROUP + method.name,
         )
-        add("diversity", method, stands, rows, 256)
+        add("diversity", method, stands, rows, _width(job, dataset, method))
     matched = job.recipe.curriculum.by if job.recipe.curriculum else (job.difficulty[0].name if job.difficulty else "")
     measured = not job.alike or "pairs" in versions
     if job.keeps_alike:
@@ -176,6 +177,18 @@ def _steps(job: Job, dataset: Dataset, rows: int, width: int) -> list[Planned]:
                 cost = job.model.plugin.cost(positions, 1) if job.model else Cost(0.0, 0.0)
                 found.append(Planned(f"train {arm} seed {seed}", "new", positions, cost))
     return found
+
+
+def _width(job: Job, dataset: Dataset, method: Method) -> int:
+    """Return the width of the vectors that a measure reads; 0 where it reads none, or hashes texts itself."""
+    names = [table for table in method.reads() if table.startswith("features_")]
+    if not names:
+        return 0
+    latest = dataset.log(names[0]).latest() if names[0] in dataset.tables() else None
+    if latest is not None:
+        return int(dataset.version(f"{names[0]}@{latest.number}").schema.field(EMBEDDING).type.list_size)
+    asked = {f"features_{embedder.name}": getattr(embedder.config, "width", VECTOR) for embedder in job.embedders}
+    return int(asked.get(names[0], VECTOR))
 
 
 def _published(cost: Cost, rows: int) -> Cost:

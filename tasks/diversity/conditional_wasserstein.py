@@ -19,7 +19,7 @@ from gradatim.tasks.diversity.environment_vectors import Placed, placed_vectors
 from gradatim.tasks.diversity.environments import EnvironmentConfig, Pair, comparison_table, largest, unmeasured
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.shift_pictures import pairs_picture
-from gradatim.tasks.diversity.vectors import OnVectors
+from gradatim.tasks.diversity.vectors import HASHED_WIDTH, HASHING, OnVectors
 
 SOURCE = (
     "Z. Tang et al. (2024). FedImpro: measuring and improving client update in federated learning; "
@@ -38,8 +38,10 @@ class ConditionalWassersteinConfig(EnvironmentConfig, OnVectors):
 
 
 def _cost(rows: int, width: int) -> Cost:
-    width = width or 256
-    return Cost(seconds=0.3 + rows * width * 2e-8 + min(rows, 200_000) * 128 * 1.5e-7, bytes=3e8 + rows * width * 8)
+    texts, width = (0.0, width) if width else (HASHING * rows, HASHED_WIDTH)
+    return Cost(
+        seconds=texts + 0.3 + rows * width * 2e-8 + min(rows, 200_000) * 128 * 1.5e-7, bytes=3e8 + rows * width * 8
+    )
 
 
 @register(

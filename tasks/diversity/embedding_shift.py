@@ -19,7 +19,7 @@ from gradatim.tasks.diversity.environment_vectors import Integers, Placed, place
 from gradatim.tasks.diversity.environments import EnvironmentConfig, Pair, comparison_table, largest
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.shift_pictures import pairs_picture
-from gradatim.tasks.diversity.vectors import OnVectors
+from gradatim.tasks.diversity.vectors import HASHED_WIDTH, HASHING, OnVectors
 
 SOURCE = (
     "D. Lopez-Paz, M. Oquab (2017). Revisiting classifier two-sample tests; A. Gretton et al. (2012). A kernel "
@@ -43,8 +43,10 @@ class EmbeddingShiftConfig(EnvironmentConfig, OnVectors):
 
 
 def _cost(rows: int, width: int) -> Cost:
-    width = width or 256
-    return Cost(seconds=2 + min(rows, 100_000) * width * 2.2e-7 + rows * width * 2e-8, bytes=4e8 + rows * width * 8)
+    texts, width = (0.0, width) if width else (HASHING * rows, HASHED_WIDTH)
+    return Cost(
+        seconds=texts + 2 + min(rows, 100_000) * width * 2.2e-7 + rows * width * 2e-8, bytes=4e8 + rows * width * 8
+    )
 
 
 @register(

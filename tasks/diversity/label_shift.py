@@ -22,6 +22,7 @@ from gradatim.tasks.diversity.environment_vectors import Integers, Placed, place
 from gradatim.tasks.diversity.environments import EnvironmentConfig, Pair, comparison_table, largest, unmeasured
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.shift_pictures import pairs_picture
+from gradatim.tasks.diversity.vectors import HASHED_WIDTH, HASHING
 
 SOURCE = (
     "Z. C. Lipton, Y.-X. Wang, A. Smola (2018). Detecting and correcting for label shift with black box predictors; "
@@ -74,8 +75,8 @@ def balancing_weights(label: Integers, side: Integers, labels: int) -> NDArray[n
 
 
 def _cost(rows: int, width: int) -> Cost:
-    width = width or 256
-    return Cost(seconds=0.5 + min(rows, 40_000) * width * 2.5e-7 + rows * 2e-6, bytes=4e8 + rows * width * 8)
+    texts, width = (0.0, width) if width else (HASHING * rows, HASHED_WIDTH)
+    return Cost(seconds=texts + 0.5 + min(rows, 40_000) * width * 2.5e-7 + rows * 2e-6, bytes=4e8 + rows * width * 8)
 
 
 @register(

@@ -22,6 +22,7 @@ from gradatim.tasks.diversity.environment_vectors import Integers, Placed, place
 from gradatim.tasks.diversity.environments import EnvironmentConfig, Pair, comparison_table, largest, unmeasured
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.shift_pictures import pairs_picture
+from gradatim.tasks.diversity.vectors import HASHED_WIDTH, HASHING
 
 SOURCE = (
     "X. Zhang et al. (2023). NICO++: towards better benchmarking for domain generalization; "
@@ -40,8 +41,8 @@ class NicoConfig(EnvironmentConfig):
 
 
 def _cost(rows: int, width: int) -> Cost:
-    width = width or 256
-    return Cost(seconds=0.3 + min(rows, 10_000) * width * 4e-7 + rows * 2e-6, bytes=3e8 + rows * width * 8)
+    texts, width = (0.0, width) if width else (HASHING * rows, HASHED_WIDTH)
+    return Cost(seconds=texts + 0.3 + min(rows, 10_000) * width * 4e-7 + rows * 2e-6, bytes=3e8 + rows * width * 8)
 
 
 @register(

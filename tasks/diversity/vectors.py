@@ -19,6 +19,8 @@ from gradatim.tasks.core.vector_rows import SLICE, VectorRows, scratch
 
 HASHED_WIDTH = 256
 """Width of hashed text vectors."""
+HASHING = 2e-5
+"""Seconds that it takes to hash a text."""
 SUBSETS = 5_000
 """Values of a column up to which each is measured as a subset."""
 

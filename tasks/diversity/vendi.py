@@ -20,7 +20,16 @@ from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.core.vector_rows import VectorRows
 from gradatim.tasks.diversity.result import Diversity
 from gradatim.tasks.diversity.spectra import effective_number, fourier_features, median_distance, spectrum
-from gradatim.tasks.diversity.vectors import HashedTexts, OnVectors, directed, subset_names, text_column, vector_source
+from gradatim.tasks.diversity.vectors import (
+    HASHED_WIDTH,
+    HASHING,
+    HashedTexts,
+    OnVectors,
+    directed,
+    subset_names,
+    text_column,
+    vector_source,
+)
 
 SOURCE = (
     "D. Friedman, A. B. Dieng (2023). The Vendi Score: a diversity evaluation metric for machine learning; "
@@ -55,8 +64,8 @@ class VendiConfig(OnVectors):
 
 
 def _cost(rows: int, width: int) -> Cost:
-    width = width or 256
-    return Cost(seconds=2 + rows * (2e-5 + 4e-11 * width**2), bytes=1.5e8 + 32 * width**2 + rows * 100)
+    texts, width = (0.0, width) if width else (HASHING * rows, HASHED_WIDTH)
+    return Cost(seconds=texts + 2 + rows * 4e-11 * width**2, bytes=1.5e8 + 32 * width**2 + rows * 100)
 
 
 @register(
