@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from small_recipe import write_jsonl
 
+from gradatim.flows.job import Job
 from gradatim.storage.store import Store
 from gradatim.storage.tables import Dataset
 
@@ -130,3 +131,35 @@ def test_by_default_near_duplicates_are_counted_across_splits_and_part_nobody(sm
         "near_duplicates_across"
         not in store.scan("certificate", curate(str(recipe))["tables"]["certificate"]).collect()["check"]
     )
+
+
+STEP, HILL = "  - near_duplicates\n", "  - hill: {column: output}\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "alike", "keeps"),
+    [
+        (("", ""), ("near_duplicates",), True),
+        ((STEP, "  - near_duplicates: {as: copies, using: exact}\n"), ("copies",), True),
+        ((STEP, HILL), ("near_duplicates",), False),
+        ((STEP, "  - hill: {column: output, as: near_duplicates}\n"), ("checks.near_duplicates",), False),
+        ((STEP, HILL + "checks: {near_duplicates: off}\n"), (), False),
+        ((STEP, HILL + "checks: {near_duplicates: 0.6}\n"), ("near_duplicates",), False),
+        (("input: question, ", ""), ("near_duplicates",), True),
+        (("diversity:\n  - near_duplicates\nsplits:", "diversity: []\nsplits:"), ("near_duplicates",), False),
+    ],
+)  # fmt: skip
+def test_a_recipe_that_names_no_step_gets_the_check(
+    small: Callable[..., Path], change: tuple[str, str], alike: tuple[str, ...], keeps: bool
+) -> None:
+    job = Job.load(str(small(RECIPE.replace(*change, 1), shards=1, rows=3)))
+    assert (job.alike, job.keeps_alike) == (alike, keeps)
+    thresholds = [getattr(method.config, "threshold", None) for method in job.diversity if method.name in job.alike]
+    assert thresholds == [0.6 if "0.6" in change[1] else None if keeps else 0.8] * len(alike)
+
+
+def test_without_splits_or_a_text_input_there_is_no_check(small: Callable[..., Path]) -> None:
+    bare = RECIPE.replace("diversity:\n  - near_duplicates\n", "")
+    assert Job.load(str(small(bare.replace("input: question, ", ""), shards=1, rows=3))).diversity == ()
+    no_splits = bare.split("splits:")[0]
+    assert Job.load(str(small(no_splits, shards=1, rows=3))).diversity == ()

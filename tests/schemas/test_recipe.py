@@ -367,3 +367,14 @@ def test_no_key_of_a_recipe_asks_for_a_credential() -> None:
     models = [m for m in vars(module).values() if isinstance(m, type) and issubclass(m, module._Section)]
     names = {name for m in models for name in m.model_fields}
     assert not [n for n in names if any(word in n for word in ("password", "secret", "token", "credential", "api_key"))]
+
+
+@pytest.mark.parametrize(("written", "read"), [("off", None), ("false", None), ("null", None), ("0.7", 0.7), ("1", 1.0)])
+def test_the_check_of_near_duplicates_is_a_similarity_or_off(written: str, read: float | None) -> None:
+    text = f"dataset: a\nexamples: {{from: x}}\nchecks: {{near_duplicates: {written}}}\n"
+    recipe = parse_recipe(text)
+    assert recipe.checks.near_duplicates == read
+    assert parse_recipe(dump_recipe(recipe)) == recipe
+    for wrong in ("0", "2", "on", "true"):
+        with pytest.raises(UsageError, match=r"checks\.near_duplicates"):
+            parse_recipe(text.replace(f": {written}}}", f": {wrong}}}"))
