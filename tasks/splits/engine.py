@@ -268,6 +268,7 @@ def build(
         frozen=tuple(outcomes),
         warnings=tuple(dict.fromkeys(warnings)) + _notes(tables, config),
         drawn=cut is None and stratum is None and not config.balance,
+        alike=tied is None and not tables.keys().isdisjoint(("components", "pairs")),
     )
 
 

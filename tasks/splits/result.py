@@ -48,6 +48,8 @@ class Split:
     warnings : tuple of str
     drawn : bool
         Whether each component was drawn by itself, so that sizes are binomial.
+    alike : bool
+        Whether near-duplicates were kept together.
     """
 
     strategy: str
@@ -60,6 +62,7 @@ class Split:
     frozen: tuple[Outcome, ...] = ()
     warnings: tuple[str, ...] = ()
     drawn: bool = True
+    alike: bool = False
 
     @property
     def config(self) -> Any:
@@ -154,7 +157,8 @@ class Split:
             (row["strategy"], row["seed"], row["fold"], row["held_out"] or "", *[row[name] for name in shown])
             for row in sizes.head(_MOST_FOLDS).iter_rows(named=True)
         )
-        facts = [Fact("axis", self.axis), Fact("kept together", ", ".join(self.together) or "nothing")]
+        whole = [*self.together, *(["near-duplicates"] if self.alike else [])]
+        facts = [Fact("axis", self.axis), Fact("kept together", ", ".join(whole) or "nothing")]
         if self.frozen:
             names = ("left", "held", "moved", "joined", "excluded")
             more = ("frozen", *names, "added", "twins")

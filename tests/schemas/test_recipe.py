@@ -369,7 +369,9 @@ def test_no_key_of_a_recipe_asks_for_a_credential() -> None:
     assert not [n for n in names if any(word in n for word in ("password", "secret", "token", "credential", "api_key"))]
 
 
-@pytest.mark.parametrize(("written", "read"), [("off", None), ("false", None), ("null", None), ("0.7", 0.7), ("1", 1.0)])
+@pytest.mark.parametrize(
+    ("written", "read"), [("off", None), ("false", None), ("null", None), ("0.7", 0.7), ("1", 1.0)]
+)
 def test_the_check_of_near_duplicates_is_a_similarity_or_off(written: str, read: float | None) -> None:
     text = f"dataset: a\nexamples: {{from: x}}\nchecks: {{near_duplicates: {written}}}\n"
     recipe = parse_recipe(text)

@@ -151,6 +151,7 @@ def test_a_near_duplicate_of_a_released_test_row_joins_it_or_is_kept_out_with_pa
     assert {after.why(i).split(":")[0] for i in ("new", "newer")} == {"test"}
     assert (after.frozen[0].joined, after.frozen[0].excluded) == (2, 0)
     assert "test frozen: 0 left, 0 moved, 2 joined" in after.summary().headline
+    assert {fact.name: fact.value for fact in after.summary().facts}["kept together"] == "near-duplicates"
     # where the recipe now asks for a smaller test they would be elsewhere, so they are kept out
     smaller = split(frame, frozen=before.table, test=0.05, **tables)
     assert smaller.why("new") == f"excluded: near-duplicate of {test} (similarity .93), a released test row"
