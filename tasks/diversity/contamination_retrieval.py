@@ -21,7 +21,7 @@ COMMON = 100
 """n-grams in more evaluation texts than this are passed over, unless a text has no others."""
 ROWS = 100_000
 
-_SCHEMA = {"text": pl.UInt32, "train_id": pl.String, "hits": pl.UInt32}
+HITS = {"text": pl.UInt32, "train_id": pl.String, "hits": pl.UInt32}
 
 
 def normalised(texts: pl.Series) -> pl.Series:
@@ -125,7 +125,7 @@ def partial(index: Index, train: pl.DataFrame, most: int) -> pl.DataFrame:
     polars.DataFrame
         text (UInt32), train_id (String), hits (UInt32: different shared n-grams).
     """
-    frames = [pl.DataFrame(schema=_SCHEMA)]
+    frames = [pl.DataFrame(schema=HITS)]
     filters = {length: _Filter(grams["gram"].to_numpy()) for length, grams in index.parts.items()}
     for part in slices(train["text"], ROWS, BYTES):
         some = train[part]
@@ -137,7 +137,7 @@ def partial(index: Index, train: pl.DataFrame, most: int) -> pl.DataFrame:
 def merge(partials: Iterable[pl.DataFrame], most: int) -> pl.DataFrame:
     """Merge partials in any order and grouping: most hits first, then by training id."""
     found = pl.concat(list(partials)).sort(["text", "hits", "train_id"], descending=[False, True, False])
-    return found.group_by("text", maintain_order=True).head(most).select(list(_SCHEMA))
+    return found.group_by("text", maintain_order=True).head(most).select(list(HITS))
 
 
 class _Filter:
@@ -160,7 +160,7 @@ def _hits(index: Index, filters: dict[int, _Filter], words: HashedWords, ids: pl
         counted.append(shared.group_by("text", "row").agg(hits=pl.len().cast(pl.UInt32)).select("text", "row", "hits"))
     hits = pl.concat(counted)
     named = hits.with_columns(train_id=ids.cast(pl.String).gather(hits["row"]))
-    return merge([named.select(list(_SCHEMA))], most)
+    return merge([named.select(list(HITS))], most)
 
 
 def _grams(

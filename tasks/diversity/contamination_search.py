@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import polars as pl
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.tasks.core.embeddings import Vectors
 from gradatim.tasks.core.neighbours import NearestNeighbours
-from gradatim.tasks.diversity.contamination_retrieval import ROWS, build, merge, normalised, partial
+from gradatim.tasks.diversity.contamination_retrieval import HITS, ROWS, build, merge, normalised, partial
 from gradatim.tasks.diversity.contamination_surface import surface_similarity
 
 _WHERE = "contamination"
@@ -51,7 +51,7 @@ class Found:
 
 
 def find_contamination(
-    train: pl.DataFrame | pl.LazyFrame,
+    train: pl.DataFrame | pl.LazyFrame | Sequence[pl.LazyFrame],
     evaluation: pl.DataFrame,
     *,
     n: int = 12,
@@ -65,8 +65,9 @@ def find_contamination(
 
     Parameters
     ----------
-    train : polars.DataFrame or LazyFrame
-        example_id and text. A lazy one (``pl.scan_parquet``) is read twice, in batches: all, then the candidates.
+    train : polars.DataFrame, LazyFrame or sequence of LazyFrame
+        example_id and text. A lazy one (``pl.scan_parquet``) is read twice, in batches: all, then the candidates. Many
+        files are best given one by one: a scan of several reads ahead in all of them.
     evaluation : polars.DataFrame
         example_id and text.
     n : int
@@ -99,8 +100,12 @@ def find_contamination(
     index = build(different, n)
     codes = pl.DataFrame({"norm": different, "text": np.arange(len(different), dtype=np.uint32)})
     rows = rows.select("example_id", "norm").join(codes, on="norm", how="left")
-    lazy = train.lazy().select(train_id=pl.col("example_id").cast(pl.String), text=pl.col("text").cast(pl.String))
-    hits = merge([partial(index, batch, candidates) for batch in _batches(lazy)], candidates)
+    named = (pl.col("example_id").cast(pl.String).alias("train_id"), pl.col("text").cast(pl.String))
+    given = [train.lazy()] if isinstance(train, pl.DataFrame | pl.LazyFrame) else train
+    lazy = [part.select(named) for part in given]
+    hits = pl.DataFrame(schema=HITS)
+    for batch in _batches(lazy):  # merged at once: what is held does not grow with the batches
+        hits = merge([hits, partial(index, batch, candidates)], candidates)
     wanted = rows.select("example_id", "text").join(hits, on="text").select("example_id", "train_id", "text", "hits")
     if train_vectors is not None and evaluation_vectors is not None:
         near = _neighbours(train_vectors, evaluation_vectors, neighbours).join(rows, on="example_id")
@@ -138,11 +143,12 @@ def _checked(frame: pl.DataFrame, side: str) -> pl.DataFrame:
     return kept
 
 
-def _batches(lazy: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+def _batches(lazy: Sequence[pl.LazyFrame]) -> Iterator[pl.DataFrame]:
     empty = True
-    for batch in lazy.collect_batches(chunk_size=ROWS):
-        empty = empty and batch.is_empty()
-        yield batch
+    for part in lazy:
+        for batch in part.collect_batches(chunk_size=ROWS):
+            empty = empty and batch.is_empty()
+            yield batch
     if empty:
         raise DataRefused("there is no training row", where=_WHERE, expected="rows on both sides")
 
@@ -157,13 +163,14 @@ def _neighbours(train: Vectors, evaluation: Vectors, k: int) -> pl.DataFrame:
 
 
 def _surface(
-    lazy: pl.LazyFrame, wanted: pl.DataFrame, different: pl.Series, whole: np.ndarray, n: int, lowest: float
+    lazy: Sequence[pl.LazyFrame], wanted: pl.DataFrame, different: pl.Series, whole: np.ndarray, n: int, lowest: float
 ) -> pl.DataFrame:
     """Edit similarity of each pair of a text and a training row: text, train_id, surface."""
     pairs = wanted.select("text", "train_id").unique().sort("text", "train_id")
     named = pairs.select("train_id").unique().lazy()
     # streaming, or a whole file would be held
-    texts = lazy.join(named, on="train_id", how="semi").collect(engine="streaming").sort("train_id")
+    texts = pl.concat([part.join(named, on="train_id", how="semi").collect(engine="streaming") for part in lazy])
+    texts = texts.sort("train_id")
     if texts["train_id"].is_duplicated().any():
         raise DataRefused("an id of the training rows stands twice", where=_WHERE, expected="a different id for each")
     texts = texts.with_columns(norm=normalised(texts["text"])).drop("text")

@@ -199,6 +199,8 @@ def test_order_batches_and_a_lazy_file_change_nothing(tmp_path: Path, monkeypatc
     train.write_parquet(tmp_path / "train.parquet")
     lazy = find_contamination(pl.scan_parquet(tmp_path / "train.parquet"), evaluation[::-1])
     assert lazy.pairs.equals(found.pairs)
+    parts = find_contamination([train[60:].lazy(), train[:60].lazy(), train[:0].lazy()], evaluation)
+    assert parts.pairs.equals(found.pairs)
     monkeypatch.setattr(retrieval, "ROWS", 7)
     cut = find_contamination(train.sample(fraction=1, shuffle=True, seed=1), evaluation)
     assert cut.pairs.equals(found.pairs)
