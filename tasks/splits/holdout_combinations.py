@@ -98,7 +98,7 @@ def mark(
     """Rows of a held-out combination are test_ood; train keeps rows of every single value, or the split is refused."""
     found = {name: coded(examples[name]) for name in config.columns}
     codes = np.stack([found[name].codes for name in config.columns], axis=1)
-    complete: np.ndarray = (codes >= 0).all(axis=1)
+    complete: np.ndarray = np.asarray((codes >= 0).all(axis=1))
     if not complete.any():
         raise DataRefused(f"no row has a value of each of {', '.join(config.columns)}", where=_WHERE)
     group = together(examples, keep_together(examples, config), tables).component.filter(pl.Series(complete))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.core.registry import configure, get
+from gradatim.tasks.splits import controls
 from gradatim.tasks.splits.result import Split
 
 
@@ -277,3 +278,20 @@ def test_both_difficulty_and_length_are_matched_where_half_of_test_ood_has_a_cou
     apart = apart.filter((pl.col("strategy") == "length.matched") & (pl.col("split") == "test_ood"))
     assert apart["reason"].str.contains(r"matched on bin \d$").all()
     assert len(apart) > 0
+
+
+@given(st.integers(1, 30), st.integers(0, 2**31), st.booleans())
+def test_places_by_the_ends_of_splits_are_those_in_the_order_of_the_draws(n: int, seed: int, ties: bool) -> None:
+    chance = np.random.default_rng(seed)
+    size = chance.integers(0, 2, n)
+    draw = chance.integers(0, n, n) / n if ties else chance.permutation(n) / n
+    cuts = np.sort(chance.integers(0, size.sum() + 1, 4))
+    asked = np.diff(np.concatenate([[0], cuts, [size.sum()]]))
+    found = controls._exactly(draw, size, asked)
+    if found is None:
+        assert ties
+        return
+    order = np.argsort(draw, kind="stable")
+    expected = np.repeat(np.arange(5), asked)
+    assert found[order][size[order] > 0].tolist() == expected.tolist()
+    assert controls._exactly(draw, size * 2 + 2, asked) is None
