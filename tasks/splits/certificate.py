@@ -31,7 +31,7 @@ _DTYPES = {
 }  # fmt: skip
 _UNLIKELY = 1e-9
 SOURCES = (SHIFT_SOURCE, OOD_SOURCE)
-_OPTIONAL = ("input", "output", "domain", "template", "length_input")
+_OPTIONAL = ("input", "output", "domain", "template", "length_input", "structure")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from gradatim.tasks.splits.measures.leakage import leakage
 from gradatim.tasks.splits.measures.ood_shift import ood_shift
 from gradatim.tasks.splits.measures.scores import scores
 from gradatim.tasks.splits.measures.shift import Told, shift
+from gradatim.tasks.splits.measures.structure import structure
 
 
 def measure(block: Block, told: Told | None) -> Measured:
@@ -34,4 +35,5 @@ def measure(block: Block, told: Told | None) -> Measured:
         **scores(block),
         **shift(told),
         **ood_shift(block, told),
+        **structure(block),
     }

@@ -406,3 +406,15 @@ def test_a_target_that_is_not_reached_is_told() -> None:
                           "g": rng.choice(["x", "y"], 300)})  # fmt: skip
     split = make("mcd", frame, factors=["f", "g"], target=0.9)
     assert any("the compound divergence is 0." in text and "asked 0.9" in text for text in split.warnings)
+
+
+def test_the_certificate_of_any_split_of_trees_measures_atoms_and_compounds_beside_the_control() -> None:
+    frame = small().with_columns(n_words=pl.col("input").str.count_matches(" ") + 1)
+    split = make("threshold", frame, column="n_words", train="<= 7")
+    table = split.certify(frame.drop("input", "output")).table.filter(pl.col("check").str.ends_with("_divergence"))
+    assert table["check"].to_list() == ["atom_divergence", "compound_divergence"]
+    assert (table["value"] > table["control_value"]).all()
+    rows = split.main.select("example_id").join(frame, on="example_id", how="left", maintain_order="left")
+    found = split_divergences(rows, split.main["split"])
+    assert table["value"].to_list() == [found.atom, found.compound]
+    assert split.certify(frame.select("example_id", "n_words").with_columns(structure=pl.lit("(a)"))).holds
