@@ -194,7 +194,7 @@ def vector_similarity(vectors: AnyVectors, ids: pl.Series | None = None) -> Simi
             norms = scale[0] * scale[1]
             product = np.einsum("nd,nd->n", left, right)
             out[part] = np.divide(product, norms, out=np.zeros(len(product)), where=norms > 0)
-        return np.round(np.clip(out, 0.0, 1.0), 9)
+        return np.asarray(np.round(np.clip(out, 0.0, 1.0), 9), dtype=np.float64)
 
     return similar
 
@@ -220,7 +220,7 @@ def text_similarity(texts: pl.Series) -> Similar:
             words = (texts.gather(end[part]).fill_null("").str.slice(0, TEXT_LENGTH).to_list() for end in (one, two))
             sides = [hashed.transform(side) for side in words]
             out[part] = np.asarray(sides[0].multiply(sides[1]).sum(axis=1)).ravel()
-        return np.round(np.clip(out, 0.0, 1.0), 9)
+        return np.asarray(np.round(np.clip(out, 0.0, 1.0), 9), dtype=np.float64)
 
     return similar
 

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from gradatim.schemas.errors import UsageError
+from gradatim.tasks.core.embeddings import features_at_hand
 from gradatim.tasks.core.leakage import mean_similarity
 from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.splits.engine import Marks, build
@@ -57,7 +58,8 @@ def run(tables: Mapping[str, pl.DataFrame], config: NonLeakingConfig, seed: int)
     examples = prepare(tables, "non_leaking", config)
     ids = examples["example_id"]
     refuse_empty(len(ids), config)
-    vectors = located(tables, config.features, ids) if config.features else None
+    features = _features(tables, config)
+    vectors = located(tables, features, ids) if features else None
     rows = _Rows(examples, keep_together(examples, config), tables, config, vectors)
     whole, kept, tied = rows.tied()
 
@@ -178,6 +180,18 @@ class _Rows:
                 remedy="stratify by a coarser column",
             )
         return values, stratum.rank("dense").cast(pl.Int64).to_numpy() - 1
+
+
+def _features(tables: Mapping[str, pl.DataFrame], config: NonLeakingConfig) -> str:
+    """Return the features to compare rows by: those named, or the only ones at hand; none where they are not needed."""
+    if config.features:
+        return config.features
+    known = [table.removeprefix("features_") for table in tables if table.startswith("features_")]
+    if len(known) != 1 and config.compares:
+        known = features_at_hand(tables, WHERE)
+        if len(known) > 1:
+            raise UsageError("there are several features", where=WHERE, expected="features: one of " + ", ".join(known))
+    return known[0] if len(known) == 1 else ""
 
 
 def _largest(whole: Together) -> int:

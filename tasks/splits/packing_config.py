@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gradatim.tasks.splits.config import SplitConfig
 
@@ -20,7 +20,10 @@ class NonLeakingConfig(SplitConfig):
         "components",
         description="what stays whole: components of near-duplicates and groups, or clusters of the vectors",
     )
-    features: str = Field("", description="features whose vectors say what is alike; components do without")
+    features: str = Field(
+        "",
+        description="features whose vectors say what is alike; by default the only ones at hand; components do without",
+    )
     fraction: float = Field(0.2, gt=0, lt=1, description="share of the rows, in whole clusters, out of distribution")
     epsilon: float = Field(
         0.05, ge=0, lt=1, description="a split has at least its share times (1 - epsilon) of the rows"
@@ -41,12 +44,10 @@ class NonLeakingConfig(SplitConfig):
         None, gt=0, le=1, description="exclude in-distribution rows of at least this cosine to a row held out"
     )
 
-    @model_validator(mode="after")
-    def _has_features(self) -> NonLeakingConfig:
-        if not self.features and (self.by != "components" or self.margin is not None):
-            what = f"by: {self.by}" if self.by != "components" else "margin"
-            raise ValueError(f"{what} needs the name of the features whose vectors are compared: features: NAME")
-        return self
+    @property
+    def compares(self) -> bool:
+        """Whether rows are compared by vectors."""
+        return self.by != "components" or self.margin is not None
 
     @property
     def shares(self) -> tuple[float, ...]:

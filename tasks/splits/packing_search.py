@@ -65,14 +65,15 @@ class Units:
         slack = np.full(self.rows.shape[1], 1 - self.delta)
         slack[0] = 1 - self.epsilon
         wanted = np.outer(self.shares, self.rows.sum(axis=0)) * slack
-        found = np.floor(np.round(wanted, 6)).astype(np.int64)
+        found: Ints = np.floor(np.round(wanted, 6)).astype(np.int64)
         found[:, 0] = np.maximum(found[:, 0], 1)
         return found
 
     @cached_property
     def target(self) -> Ints:
         """Rows that each split and stratum should have: shape (k, 1 + s)."""
-        return np.rint(np.outer(self.shares, self.rows.sum(axis=0))).astype(np.int64)
+        wanted: Ints = np.rint(np.outer(self.shares, self.rows.sum(axis=0))).astype(np.int64)
+        return wanted
 
     @cached_property
     def weight(self) -> Floats | None:
@@ -210,7 +211,7 @@ def _useful(state: State, free: Ints) -> Ints:
     lacks = np.maximum(state.units.least - state.load, 0).any(axis=0)
     useful = state.units.rows[free][:, lacks].any(axis=1)
     order = np.lexsort((free, state.units.rows[free, 0], ~useful))
-    return np.sort(free[order[:SEARCHED]])
+    return np.asarray(np.sort(free[order[:SEARCHED]]))
 
 
 def _moves(state: State, free: Ints) -> Iterator[_Change]:
@@ -237,9 +238,10 @@ def _swaps(state: State, free: Ints) -> Iterator[_Change]:
 def _promising(state: State, free: Ints, source: int, goal: int) -> Ints:
     here = free[state.place[free] == source]
     if len(here) <= _SWAPPED:
-        return here
+        return np.asarray(here)
     _, leakage, away = state.moved(here, source, goal)
-    return np.asarray(here[np.lexsort((here, away, leakage))[:_SWAPPED]])
+    found: Ints = here[np.lexsort((here, away, leakage))[:_SWAPPED]]
+    return found
 
 
 def _least(missing: Ints, leakage: Floats, away: Ints) -> tuple[tuple[int, float, int], int]:

@@ -142,7 +142,8 @@ def cut_pairs(pairs: pl.DataFrame, ids: pl.Series, bounds: Bounds) -> Kept:
     ends = both.select("left", "right").to_numpy().astype(np.int64)
     label = components(len(ids), ends)
     inside = np.bincount(label)[label[ends[:, 0]]] > bounds.largest
-    kept, levels = ~inside, ()
+    kept = ~inside
+    levels: tuple[float, ...] = ()
     if inside.any():
         similarity = both["similarity"].to_numpy()[inside]
         share = bounds.piece / len(ids)

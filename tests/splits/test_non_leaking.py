@@ -18,7 +18,7 @@ from split_rows import difficulty, examples, make
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.hashing import content_hash
 from gradatim.tasks.core.leakage import row_leakage, vector_similarity
-from gradatim.tasks.core.registry import configure, get
+from gradatim.tasks.core.registry import get
 from gradatim.tasks.splits.certificate import certify
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "splits_non_leaking.json"
@@ -46,6 +46,13 @@ def given_tables(n: int = 1200) -> dict[str, pl.DataFrame]:
     return {"examples": frame, "features_words": vectors(frame), "pairs": chains(frame)}
 
 
+def tables_for(name: str, n: int = 1200) -> dict[str, pl.DataFrame]:
+    tables = given_tables(n)
+    if "features" not in SETTINGS[name]:  # the only features at hand would be taken
+        del tables["features_words"]
+    return tables
+
+
 SETTINGS: dict[str, dict[str, Any]] = {
     "components": {"validation_ood": 0.25},
     "components.strata": {"stratify": "domain", "keep_together": "source"},
@@ -59,7 +66,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_content_is_the_golden_one_and_neither_row_order_nor_other_columns_change_it(name: str) -> None:
-    tables = given_tables()
+    tables = tables_for(name)
     found = content_hash(make("non_leaking", tables, **SETTINGS[name]).table.to_arrow())
     mixed = {table: rows.sample(fraction=1, shuffle=True, seed=3) for table, rows in tables.items()}
     mixed["examples"] = mixed["examples"].with_columns(more=pl.lit(1))
@@ -73,7 +80,7 @@ def test_the_content_is_the_golden_one_and_neither_row_order_nor_other_columns_c
 def test_near_duplicates_are_never_parted_the_certificate_holds_and_a_cluster_moved_in_part_breaks_it(
     name: str,
 ) -> None:
-    tables = given_tables()
+    tables = tables_for(name)
     split = make("non_leaking", tables, controls=False, **SETTINGS[name])
     for (_,), part in split.main.group_by("seed"):
         first = part.filter(pl.col("fold") == 0)
@@ -96,7 +103,7 @@ def test_near_duplicates_are_never_parted_the_certificate_holds_and_a_cluster_mo
 def test_sizes_and_strata_are_within_their_tolerances(name: str) -> None:
     frame = examples()
     setting = SETTINGS[name]
-    split = make("non_leaking", given_tables(), controls=False, **{**setting, "seeds": 1})
+    split = make("non_leaking", tables_for(name), controls=False, **{**setting, "seeds": 1})
     config = split.config
     rows = split.main.join(frame, on="example_id", how="left").with_columns(
         side=pl.when(pl.col("split").str.ends_with("ood")).then("split").otherwise(pl.lit("in"))
@@ -212,7 +219,8 @@ def test_a_component_larger_than_any_split_is_refused_overflows_or_is_cut_as_ask
 def test_a_cluster_of_vectors_that_is_too_large_is_clustered_again(by: str) -> None:
     frame = examples(600)
     near = vectors(frame, clusters=1, spread=0.3)
-    far = near[:40].with_columns(-pl.col("embedding"))  # 40 rows elsewhere
+    opposite = pl.Series("embedding", -near["embedding"].to_numpy()[:40], dtype=pl.Array(pl.Float32, 8))
+    far = pl.DataFrame([frame["example_id"][:40], opposite])  # 40 rows elsewhere
     near = pl.concat([far, near[40:]])
     setting = {"by": by, "features": "near", "clusters": 2, "threshold": 0.5, "test": 0.3, "controls": False}
     tables = {"examples": frame, "features_near": near}
@@ -240,8 +248,8 @@ def test_sizes_that_whole_groups_cannot_give_are_refused_with_the_nearest() -> N
 @pytest.mark.parametrize("name", ["components", "kmeans", "single", "average"])
 def test_what_was_released_stays_and_new_rows_join_the_place_of_their_cluster(name: str) -> None:
     setting = {**SETTINGS[name], "controls": False, "folds": 1}
-    before = make("non_leaking", given_tables(900), **setting)
-    tables = given_tables(1200)
+    before = make("non_leaking", tables_for(name, 900), **setting)
+    tables = tables_for(name)
     if name == "components":  # each new row is like one that was released, but for the last hundred
         ids = tables["examples"]["example_id"]
         more = pl.DataFrame({"left_id": ids[:200], "right_id": ids[900:1100]})
@@ -318,8 +326,10 @@ def test_what_says_nothing_about_likeness_or_leaves_a_side_empty_is_refused() ->
     with pytest.raises(UsageError, match="nothing says which rows belong together"):
         make("non_leaking", frame)
     for setting in ({"by": "kmeans"}, {"by": "single"}, {"margin": 0.9}):
-        with pytest.raises(UsageError, match="features: NAME"):
-            configure(get("split", "non_leaking"), setting)
+        with pytest.raises(UsageError, match="there are no features"):
+            make("non_leaking", frame, keep_together="template", **setting)
+        with pytest.raises(UsageError, match="one of other, words"):
+            make("non_leaking", {**given_tables(), "features_other": vectors(frame)}, **setting)
     with pytest.raises(UsageError, match="did you mean 'words'"):
         make("non_leaking", given_tables(), by="kmeans", features="wrds")
     with pytest.raises(DataRefused, match="is none for test_ood"):
@@ -350,7 +360,7 @@ def test_equal_vectors_are_one_cluster_and_a_stratum_of_one_class_asks_for_nothi
 
 
 def test_a_difficulty_gives_a_matched_control_and_seeds_differ() -> None:
-    tables = given_tables()
+    tables = tables_for("components")
     frame = tables["examples"]
     split = make("non_leaking", {**tables, "difficulty": difficulty(frame)}, seeds=2)
     assert set(split.table["strategy"]) == {"non_leaking", "non_leaking.random", "non_leaking.matched"}
