@@ -17,7 +17,7 @@ from gradatim.tasks.splits.engine import IN, NEITHER, OUT, Marks, rule
 from gradatim.tasks.splits.expression_frames import condition
 
 SOURCE = "Abbe, Bengio, Lotfi & Rizk (2023). Generalization on the Unseen, Logic Reasoning and Degree Curriculum."
-_LONG, _VALUE = 80, 40
+_LONG, _VALUE, _LOOK = 80, 40, 100_000
 
 
 class SubspaceConfig(SplitConfig):
@@ -69,18 +69,37 @@ def mark(examples: pl.DataFrame, config: SubspaceConfig, seed: int, tables: Mapp
     text = " ".join(config.train.split())
     shown = text if len(text) <= _LONG else "the expression"
     values, sides, nulls = _told(frame, node), holds.alias("holds"), _nulls(frame)
-    marked = frame.select(
+    told = [
         sides,
         pl.when(holds).then(pl.concat_str([values, pl.lit(f": {shown} holds")]))
         .when(~holds).then(pl.concat_str([values, pl.lit(f": {shown} does not hold")]))
         .otherwise(nulls).alias("reason"),
-    )  # fmt: skip
+    ]  # fmt: skip
+    place = _places(frame)
+    marked = frame.select(told) if place is None else place[0].select(told).select(pl.all().gather(place[1]))
     verdict = marked["holds"]
     if len(verdict) != len(examples):  # nothing but literals settles it
         verdict = verdict.new_from_index(0, len(examples))
     side = np.where(verdict.fill_null(False).to_numpy(), IN, OUT)
     side = np.where(verdict.is_null().to_numpy(), NEITHER, side).astype(np.int8)
     return [Marks(side, marked["reason"], f"not ({text})" if len(text) <= 5 * _LONG else f"not ({text[: 5 * _LONG]}…)")]
+
+
+def _places(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series] | None:
+    """Return the distinct rows and the place of each row among them; None where most rows are distinct.
+
+    Rows then share the text of their reason. Not of floats, where 0.0 and -0.0 are equal but read differently.
+    """
+    if any(kind.is_nested() or kind.is_float() for kind in frame.dtypes):
+        return None
+    few = frame.head(_LOOK)
+    if few.n_unique() > len(few) // 4:
+        return None
+    distinct = frame.unique()
+    rows = frame.join(
+        distinct.with_row_index("\x1fplace"), on=frame.columns, how="left", maintain_order="left", nulls_equal=True
+    )
+    return distinct, rows["\x1fplace"]
 
 
 def _told(frame: pl.DataFrame, node: expressions.Node) -> pl.Expr:
