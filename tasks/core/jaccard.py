@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gradatim.tasks.core.shingles import CHUNK, Ints, Shingles, Unit, chunks, distinct, shingles
 
 _PAIRS = 2**17
-_HELD = 2**24  # bytes of text whose shingles are all held: some 50 MB
+_HELD = 2**23  # bytes of text whose shingles are all held: some 50 MB
 
 
 def jaccard(

@@ -50,7 +50,7 @@ REVISION = 1
 """Raised whenever signatures change, so that kept ones are not compared with them."""
 KIND = "near_duplicate"
 _BLANK = digests(pl.Series([""]))[0]
-_VERIFIED = 2**17  # pairs whose texts are asked for, and held, together
+_VERIFIED = 2**16  # pairs whose texts are asked for, and held, together
 _CROWDED = 2**21  # pairs of crowds between two looks at what they tie together
 _WAITING = 2**20  # candidates of bands that wait, at least, to be sorted among the others
 
@@ -171,7 +171,7 @@ def compare(new: Signatures, texts: Texts, scheme: Scheme, kept: Signatures = ()
     new : polars.DataFrame, polars.LazyFrame or iterable of polars.DataFrame
         As from `signatures`, whole or part by part; read once. Best in the order of ids.
     texts : callable
-        Given ids, each once, returns their example_id and text: of candidates alone, new and old, some 2^17 pairs at a
+        Given ids, each once, returns their example_id and text: of candidates alone, new and old, some 2^16 pairs at a
         time.
     scheme : Scheme
     kept : polars.DataFrame, polars.LazyFrame or iterable of polars.DataFrame

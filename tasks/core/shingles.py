@@ -23,7 +23,7 @@ Unit = Literal["words", "characters"]
 Hashes = NDArray[np.uint64]
 Ints = NDArray[np.int64]
 
-CHUNK = 2**22
+CHUNK = 2**21
 """Bytes of text that are cut together; one longer text is cut alone."""
 _BYTE, _PLACE, _UNIT = 1 << 40, 1 << 41, 1 << 42  # streams of constants
 _SPACE = 0x20
