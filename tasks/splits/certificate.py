@@ -14,6 +14,7 @@ from gradatim.tasks.splits import certificate_page as page
 from gradatim.tasks.splits.constraints import Check, constraint, groups_across, zero
 from gradatim.tasks.splits.controls import best_matched, cells, one_method, ways
 from gradatim.tasks.splits.details import Details, details
+from gradatim.tasks.splits.factor_tables import factor_measures
 from gradatim.tasks.splits.inputs import columns_of, require_column, with_factors
 from gradatim.tasks.splits.measure import measure
 from gradatim.tasks.splits.measures.block import Block, Measured
@@ -125,6 +126,7 @@ def certify(
     """
     frame = _known(_frame(examples), split, _frame(difficulty), _frame(responses))
     answers, near = _answers(_frame(responses), frame), _near(_frame(pairs))
+    factors = factor_measures(split, frame)
     lines: list[dict[str, Any]] = []
     shown: Details | None = None
     folds = split.main.select("seed", "fold").unique().sort("seed", "fold")
@@ -140,7 +142,7 @@ def certify(
         for name, part in rows.items():
             control = Block(part.filter(pl.col("split") != "excluded"), seed, near, answers)
             beside[name.removeprefix(f"{split.strategy}.")] = measure(control, told_of(control))
-        measured |= _support(split, here, main, frame, seed)
+        measured |= _support(split, here, main, frame, seed) | factors.get((seed, fold), {})
         head = {"strategy": split.strategy, "seed": seed, "fold": fold}
         lines += [{**head, **vars(check)} for check in checks]
         random, matched = beside.get("random", {}), beside.get("matched", {})

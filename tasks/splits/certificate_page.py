@@ -30,8 +30,9 @@ _LISTED = r"^(bin:|score(_gap|:test|:test_ood):)"
 _ORDER = (
     "rows", "groups", "label_values", "label_largest_share", "domain_values", "domain_largest_share", "tv",
     "duplicates_across", "near_duplicates_across", "near_duplicates_of_train", "leakage", "shift_auc",
-    "diversity_shift", "correlation_shift", "atom_divergence", "compound_divergence", "difficulty_mean", "matched_support", "matched_rows",
-    "score", "score_gap", "score_gap_matched", "detectable_gap",
+    "diversity_shift", "correlation_shift", "atom_divergence", "compound_divergence", "factor_coverage",
+    "factor_distance", "difficulty_mean", "matched_support", "matched_rows", "score", "score_gap",
+    "score_gap_matched", "detectable_gap",
 )  # fmt: skip
 _SIGNS = {"\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "<": "$<$",
           ">": "$>$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}  # fmt: skip

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import polars as pl
 
-from gradatim.tasks.core.factor_cells import Factors, count_cells, fewest_differences, read_factors
+from gradatim.tasks.core.factor_cells import MOST_JOINED, Factors, count_cells, fewest_differences, read_factors
 from gradatim.tasks.splits.inputs import with_factors
+from gradatim.tasks.splits.measures.block import Measured
 from gradatim.tasks.splits.result import Split
 
 
@@ -78,6 +79,30 @@ def held_out_cells(split: Split) -> pl.DataFrame:
     return (
         named.explode("held_out").group_by("seed", "fold", "held_out").agg(rows=pl.len().cast(pl.Int64)).sort(pl.all())
     )
+
+
+def factor_measures(split: Split, examples: pl.DataFrame) -> dict[tuple[int, int], Measured]:
+    """Measure what a strategy over `columns` leaves train with.
+
+    Returns
+    -------
+    dict
+        By seed and fold: ``factor_coverage``, the share of possible cells that train has (mean over sets of factors),
+        and ``factor_distance``, the mean number of factors in which a row of test_ood differs from the nearest in train.
+        Empty for a strategy without a setting `columns`, and for more than sixteen of them.
+    """
+    columns = getattr(split.config, "columns", ())
+    if not columns or len(columns) > MOST_JOINED:
+        return {}
+    found: dict[tuple[int, int], Measured] = {}
+    cells = coverage(split, examples, columns, getattr(split.config, "r", None))
+    for (seed, fold), part in cells.partition_by("seed", "fold", as_dict=True).items():
+        found[seed, fold] = {"factor_coverage": (math.fsum(part["coverage"]) / len(part), int(part["seen"].sum()))}
+    for (seed, fold), part in (
+        nearest_train(split, examples, columns).partition_by("seed", "fold", as_dict=True).items()
+    ):
+        found[seed, fold]["factor_distance"] = (int(part["distance"].sum()) / len(part), len(part))
+    return found
 
 
 def _folds(

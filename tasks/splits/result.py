@@ -22,6 +22,7 @@ _DTYPES = {
     "axis": pl.String, "held_out": pl.String, "component": pl.String, "reason": pl.String,
 }  # fmt: skip
 _MOST_FOLDS = 200
+_MOST_CELLS = 50
 
 
 @dataclass(frozen=True)
@@ -176,12 +177,23 @@ class Split:
             facts=tuple(facts),
             tables=(
                 SummaryTable("Rows in each split", ("strategy", "seed", "fold", "held out", *shown), rows),
+                *self._held_out(),
                 SummaryTable("Why rows are where they are", ("split", "reason", "rows"), self._reasons()),
             ),
             warnings=self.warnings,
             next=("certify it: s.certify(examples, difficulty=d, responses=r)",),
             sources=(self.source,),
         )
+
+    def _held_out(self) -> tuple[SummaryTable, ...]:
+        from gradatim.tasks.splits.factor_tables import held_out_cells
+
+        cells = held_out_cells(self)
+        if cells["held_out"].n_unique() < 2:
+            return ()
+        note = f"{_MOST_CELLS} of {len(cells):,}" if len(cells) > _MOST_CELLS else ""
+        rows = tuple(cells.head(_MOST_CELLS).iter_rows())
+        return (SummaryTable("What is held out", ("seed", "fold", "held out", "rows"), rows, note=note),)
 
     def _reasons(self) -> tuple[tuple[str, str, int], ...]:
         counted = (

@@ -259,3 +259,14 @@ def test_a_certificate_needs_the_rows_and_their_columns() -> None:
     bare = frame.drop("input")
     answers = bare.select("example_id", pl.lit(1.0).alias("score"))  # neither respondent nor attempt is needed
     assert split.certify(bare, responses=answers).value("score_gap") == 0
+
+
+def test_a_split_over_factors_says_what_train_covers_and_how_far_test_ood_is() -> None:
+    frame = examples().with_columns(colour=pl.Series([f"c{i % 6}" for i in range(900)]),
+                                    shape=pl.Series([f"s{i // 6 % 6}" for i in range(900)]))  # fmt: skip
+    split = make("grid", frame, columns=["colour", "shape"], k=3)
+    certificate = split.certify(frame)
+    assert certificate.value("factor_coverage") == 0.5  # k / n
+    assert certificate.value("factor_distance") == 1  # each held-out cell shares a value with a trained one
+    held = next(table for table in split.summary().tables if table.title == "What is held out")
+    assert len(held.rows) == 18
