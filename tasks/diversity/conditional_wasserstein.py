@@ -40,7 +40,8 @@ class ConditionalWassersteinConfig(EnvironmentConfig, OnVectors):
 def _cost(rows: int, width: int) -> Cost:
     texts, width = (0.0, width) if width else (HASHING * rows, HASHED_WIDTH)
     return Cost(
-        seconds=texts + 0.3 + rows * width * 2e-8 + min(rows, 200_000) * 128 * 1.5e-7, bytes=3e8 + rows * width * 8
+        seconds=texts + 0.3 + rows * width * 2e-8 + min(rows, 200_000) * 128 * 1.5e-7,
+        bytes=3e8 + 1e6 * width + rows * 200,
     )
 
 

@@ -88,7 +88,7 @@ def remote_clique(total: Floats, squares: Floats, n: Floats) -> Floats:
     needs=("examples.{column}", "examples.{split}?", "examples.{by}?", "features_{features}.embedding"),
     cost=lambda rows, width: Cost(
         seconds=2 + rows * 8e-8 * (width or 256) + min(rows, 10_000) * rows * 2e-11 * (width or 256),
-        bytes=3e8 + rows * (16.0 * (width or 256) + 300),
+        bytes=3e8 + 1e6 * (width or 256) + rows * 250.0,
     ),
     source=SOURCE,
 )

@@ -105,7 +105,7 @@ def domain_entropy(squared: Floats, tau: float) -> Floats:
     config=DomainBandsConfig,
     needs=("examples.{by}", "examples.{column}", "features_{features}.embedding"),
     cost=lambda rows, width: Cost(
-        seconds=1 + rows * 4e-8 * (width or 256), bytes=3e8 + rows * (12.0 * (width or 256) + 500)
+        seconds=1 + rows * 4e-8 * (width or 256), bytes=3e8 + 1e6 * (width or 256) + rows * 250.0
     ),
     source=SOURCE,
     maturity="experimental",

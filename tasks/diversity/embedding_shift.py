@@ -45,7 +45,8 @@ class EmbeddingShiftConfig(EnvironmentConfig, OnVectors):
 def _cost(rows: int, width: int) -> Cost:
     texts, width = (0.0, width) if width else (HASHING * rows, HASHED_WIDTH)
     return Cost(
-        seconds=texts + 2 + min(rows, 100_000) * width * 2.2e-7 + rows * width * 2e-8, bytes=4e8 + rows * width * 8
+        seconds=texts + 2 + min(rows, 100_000) * width * 2.2e-7 + rows * width * 2e-8,
+        bytes=4e8 + min(rows, 100_000) * width * 16 + rows * 200,
     )
 
 

@@ -78,7 +78,7 @@ def redundant(table: pl.DataFrame, epsilon: float) -> pl.Series:
     needs=("examples.{column}", "examples.{by}", "features_{features}.embedding"),
     cost=lambda rows, width: Cost(
         seconds=2 + rows * (width or 256) * (1.5e-7 + 2e-11 * max(500, rows / 1000)),
-        bytes=3e8 + rows * (12.0 * (width or 256) + 300),
+        bytes=3e8 + 1e6 * (width or 256) + rows * 250.0,
     ),
     source=SOURCE,
     maturity="experimental",

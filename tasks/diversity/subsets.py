@@ -150,7 +150,7 @@ def mutual_information(table: ArrayLike) -> dict[str, float]:
         "features_{features}.embedding",
     ),
     cost=lambda rows, width: Cost(
-        seconds=2 + rows * 2.5e-8 * (width or 256), bytes=3e8 + rows * (12.0 * (width or 256) + 300)
+        seconds=2 + rows * 2.5e-8 * (width or 256), bytes=3e8 + 1e6 * (width or 256) + rows * 100.0
     ),
     source=SOURCE,
     maturity="experimental",

@@ -65,7 +65,7 @@ class VendiConfig(OnVectors):
 
 def _cost(rows: int, width: int) -> Cost:
     texts, width = (0.0, width) if width else (HASHING * rows, HASHED_WIDTH)
-    return Cost(seconds=texts + 2 + rows * 4e-11 * width**2, bytes=1.5e8 + 32 * width**2 + rows * 100)
+    return Cost(seconds=texts + 2 + rows * 4e-11 * width**2, bytes=3e8 + 32 * width**2 + rows * 100)
 
 
 @register(
