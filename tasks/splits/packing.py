@@ -17,8 +17,8 @@ from gradatim.schemas.hashing import uniform
 from gradatim.tasks.splits.cuts import largest_remainders
 from gradatim.tasks.splits.packing_search import SEARCHED, Floats, Ints, State, Units, improve, loads
 
-STARTS = 12
-"""Starting points of the search where there are similarities."""
+STARTS, FEWER, MANY = 48, 12, 200
+"""Starting points of the search where there are similarities, and for more than so many units."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _starts(units: Units, seed: int, purpose: str) -> Iterator[Ints]:
     draw = uniform(units.names, seed, purpose)
     yield _by_size(units, draw)
     if units.weight is not None and (units.fixed < 0).any():
-        for number in range(1, STARTS):
+        for number in range(1, STARTS if len(units.names) <= MANY else FEWER):
             draw = uniform(units.names, seed, f"{purpose} start {number}")
             yield _grown(units, draw) if number % 2 else _by_size(units, draw)
 
