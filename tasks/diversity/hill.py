@@ -17,8 +17,8 @@ from gradatim.tasks.core.intervals import wilson
 from gradatim.tasks.core.reduce import ordered_sum
 from gradatim.tasks.core.registry import Config, Cost, register
 from gradatim.tasks.core.statistics import Statistic, statistics_table
+from gradatim.tasks.core.templates import Labels, mask, skeletons
 from gradatim.tasks.diversity.result import Diversity
-from gradatim.tasks.diversity.templates import Labels, mask, skeletons
 
 SOURCE = "M. O. Hill (1973). Diversity and evenness: a unifying notation; L. Jost (2006). Entropy and diversity"
 Correction = Literal["none", "miller-madow", "chao-shen"]

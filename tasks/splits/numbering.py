@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import polars as pl
 
 
-def numbered(labels: Sequence[str], frozen: pl.DataFrame | None, folds: int) -> list[tuple[int, str]]:
-    """Number folds by what they hold out.
+def numbered(
+    labels: Sequence[str], frozen: pl.DataFrame | None, folds: int, *, by: Literal["held_out", "axis"] = "held_out"
+) -> list[tuple[int, str]]:
+    """Number folds by what they hold out, or by their axis where rows of a fold differ in what is held out.
 
     Parameters
     ----------
     labels : sequence of str
-        What each fold's ``held_out`` says, in the order in which new folds are numbered; empty where nothing is held
-        out.
+        What each fold's ``held_out`` (or ``axis``) says, in the order in which new folds are numbered; empty where
+        nothing is held out.
     frozen : polars.DataFrame or None
-        The released split; numbers are those of its folds where it has the columns fold and held_out.
+        The released split; numbers are those of its folds where it has the columns fold and `by`.
     folds : int
         Cuts of the in-distribution rows within each fold, which the engine numbers apart.
+    by : "held_out" or "axis"
+        The column that tells folds apart.
 
     Returns
     -------
@@ -26,8 +31,8 @@ def numbered(labels: Sequence[str], frozen: pl.DataFrame | None, folds: int) -> 
         Number and label of each fold, sorted.
     """
     known: dict[str, int] = {}
-    if frozen is not None and {"held_out", "fold"} <= set(frozen.columns):
-        told = frozen.group_by("fold").agg(pl.col("held_out").drop_nulls().min().fill_null("")).sort("fold")
+    if frozen is not None and {by, "fold"} <= set(frozen.columns):
+        told = frozen.group_by("fold").agg(pl.col(by).drop_nulls().min().fill_null("")).sort("fold")
         for fold, label in told.iter_rows():
             known.setdefault(label, fold // folds)
     after = max(known.values(), default=-1) + 1

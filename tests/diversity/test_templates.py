@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.tasks.core.registry import get
+from gradatim.tasks.core.templates import mask, skeletons
 from gradatim.tasks.core.trees import TREE_DTYPE, parse
 from gradatim.tasks.diversity.hill import HillConfig, hill
 from gradatim.tasks.diversity.result import Diversity
-from gradatim.tasks.diversity.templates import mask, skeletons
 
 
 def run(frame: pl.DataFrame, **options: object) -> Diversity:
