@@ -28,7 +28,7 @@ MANY = 500_000
 PAPER = {"max_size": 7, "in_distribution": 0.4, "out_of_distribution": 0.1, "controls": False}
 SECONDS, MINUTES, MEMORY = 4.0, 6.0, 12.0
 STEPS = 400
-RATIO = 5.0
+RATIO = 3.0
 
 
 def many(rows: int = MANY) -> pl.Series:

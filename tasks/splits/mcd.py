@@ -59,7 +59,7 @@ class McdConfig(SplitConfig):
     min_atom_count: int = Field(1, ge=0, description="rows of train that hold each atom of the test, at least")
     top: int = Field(TOP, ge=1, description="compounds that count: those of the greatest weight")
     candidates: int = Field(64, ge=1, description="rows that are looked at for each that is placed")
-    starts: int = Field(4, ge=1, description="searches, of which the best goes on")
+    starts: int = Field(4, ge=1, description="searches, of which the best is kept")
     exchanges: float = Field(1.0, ge=0, description="most exchanges to try in each of four stages, per row placed")
 
     @field_validator("factors", "ways", mode="before")
@@ -81,7 +81,7 @@ class McdConfig(SplitConfig):
         return self
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def made_of(self) -> tuple[str, ...]:
         """Columns of examples that say what rows are made of."""
         return self.factors or ((self.text,) if self.text else ("structure",))
 
@@ -90,7 +90,7 @@ class McdConfig(SplitConfig):
     "split",
     "mcd",
     config=McdConfig,
-    needs=("examples.{columns}", "examples.{keep_together}", "examples.{stratify}"),
+    needs=("examples.{made_of}", "examples.{keep_together}", "examples.{stratify}"),
     cost=lambda rows, width: Cost(4.0 + 4e-4 * rows, 3e8 + 6_000 * rows),
     source=SOURCE,
 )
@@ -218,7 +218,7 @@ class _Builder:
         )[side]  # fmt: skip
         texts[(side == UNUSED) & (before == UNUSED)] = "not used in the released split"
         texts[mixed] = "not used: its group was released on both sides"
-        texts[~known] = f"not used: {' and '.join(self.config.columns)} null or empty"
+        texts[~known] = f"not used: {' and '.join(self.config.made_of)} null or empty"
         return pl.Series("reason", texts.tolist(), dtype=pl.String)
 
     def _warnings(

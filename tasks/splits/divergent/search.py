@@ -34,7 +34,7 @@ class Aim:
     quota : tuple of int
         Rows of V and of W.
     candidates, starts : int
-        Units that are looked at for each step; searches of which the best goes on.
+        Units that are looked at for each step; searches of which the best is kept.
     exchanges : float
         Most exchanges to try in a stage, as a share of the units placed.
     least : int
@@ -88,16 +88,16 @@ def search(units: Units, names: pl.Series, fixed: np.ndarray, aim: Aim, seed: in
             for unit in np.flatnonzero(fixed == which):
                 kernels.put(unit, which, 1.0, one.game)
         one.grow()
+        one.improve()
         best = one if best is None or one.reached < best.reached else best
     assert best is not None
-    done = best.improve()
     side = np.full(len(units), UNUSED, np.int8)
     for which in (kernels.V, kernels.W):
         side[best.members[which, : best.counts[which]]] = which
     chosen = fixed != UNUSED
     side[chosen] = fixed[chosen]
     compound, atom = best.divergences()
-    return Found(side, atom, compound, done)
+    return Found(side, atom, compound, best.done)
 
 
 class _Try:
@@ -108,6 +108,7 @@ class _Try:
         self.places, self.count = order.copy(), len(order)
         self.members = np.zeros((2, len(order)), np.int64)
         self.counts = np.zeros(2, np.int64)
+        self.done = 0
         self.price = np.array([aim.target, aim.cap, 0.0, PRICE])
         state = (np.zeros((2, 3)), *_tables(units.atoms), *_tables(units.compounds))
         lines = (
@@ -130,17 +131,16 @@ class _Try:
 
         return int(kernels.now(self.game))
 
-    def improve(self) -> int:
+    def improve(self) -> None:
         from gradatim.tasks.splits.divergent import kernels
 
-        aim, done = self.aim, 0
+        aim = self.aim
         args = (self.members, self.counts, aim.candidates, self.game, aim.least)
         self.count = kernels.mend(self.places, self.count, *args)
         tries = int(aim.exchanges * self.counts.sum())
         for above, whole in STAGES:
             self.price[2:] = whole, above
-            done += kernels.exchange(tries, PATIENCE, self.places, self.count, *args)
-        return done
+            self.done += kernels.exchange(tries, PATIENCE, self.places, self.count, *args)
 
     def divergences(self) -> tuple[float, float]:
         from gradatim.tasks.splits.divergent import kernels
