@@ -59,7 +59,7 @@ class McdConfig(SplitConfig):
     min_atom_count: int = Field(1, ge=0, description="rows of train that hold each atom of the test, at least")
     top: int = Field(TOP, ge=1, description="compounds that count: those of the greatest weight")
     candidates: int = Field(64, ge=1, description="rows that are looked at for each that is placed")
-    starts: int = Field(4, ge=1, description="searches, of which the best is kept")
+    starts: int = Field(8, ge=1, description="searches, of which the best is kept")
     exchanges: float = Field(1.0, ge=0, description="most exchanges to try in each of four stages, per row placed")
 
     @field_validator("factors", "ways", mode="before")

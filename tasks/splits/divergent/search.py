@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,16 +83,19 @@ def search(units: Units, names: pl.Series, fixed: np.ndarray, aim: Aim, seed: in
 
     free = np.flatnonzero((fixed == UNUSED) & (units.rows > 0))
     order = free[np.argsort(uniform(names.gather(free), seed, "mcd order"), kind="stable")].astype(np.int64)
-    best: _Try | None = None
-    for start in range(aim.starts):
+
+    def attempt(start: int) -> _Try:
         one = _Try(units, order, aim, random_bits([f"start {start}"], seed, "mcd candidates"))
         for which in (kernels.V, kernels.W):
             for unit in np.flatnonzero(fixed == which):
                 kernels.put(unit, which, 1.0, one.game)
         one.grow()
         one.improve()
-        best = one if best is None or one.reached < best.reached else best
-    assert best is not None
+        return one
+
+    # the loops let go of the interpreter's lock; starts know nothing of each other, so threads change no result
+    with ThreadPoolExecutor(min(aim.starts, os.cpu_count() or 1)) as threads:
+        best = min(threads.map(attempt, range(aim.starts)), key=lambda one: one.reached)
     side = np.full(len(units), UNUSED, np.int8)
     for which in (kernels.V, kernels.W):
         side[best.members[which, : best.counts[which]]] = which
