@@ -94,7 +94,11 @@ def write_bundle(
     certificate = found.scan("certificate").filter(pl.col("strategy") == name).collect()
     base, components = _base(found, version, name), _components(found, version, name)
     if anonymous:
-        recipe, certificate, base = unnamed(recipe), without_models(certificate), base.with_columns(held_out=None)
+        recipe, certificate, base = (
+            unnamed(recipe),
+            without_models(certificate),
+            base.with_columns(held_out=pl.lit(None, pl.String)),
+        )
     ours = [name, *(f"{name}.{control}" for control in ("random", "matched"))]
     rows = found.scan("splits", version.number).filter(pl.col("strategy").is_in(ours))
     split = rows.select(_PARTS).sort(_PARTS[:4]).collect()

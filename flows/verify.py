@@ -159,27 +159,28 @@ def _found(folder: Path, source: str) -> list[Path]:
 
 def _stand_on(job: Job, name: str, base: pl.DataFrame, components: pl.DataFrame) -> None:
     """Release in the scratch store what the split had to keep."""
-    if base["held_out"].null_count() == len(base):  # an anonymous bundle does not say what was held out: the data do
-        take_steps(job, as_function, lambda summary: None)
-        held = (
-            job.place.open()
-            .scan("splits")
-            .filter(pl.col("strategy") == name)
-            .select("seed", "example_id", pl.col("held_out"))
-            .drop_nulls("held_out")
-            .unique(["seed", "example_id"], keep="first", maintain_order=True)
-            .collect()
-        )
-        outside = base.filter(pl.col("split").is_in(["test_ood", "validation_ood"])).drop("held_out")
-        outside = outside.join(held, on=["seed", "example_id"], how="left", maintain_order="left")
-        base = pl.concat([base.join(outside, on=_PLACE, how="anti"), outside.select(base.columns)]).sort(_PLACE)
+    if base["held_out"].null_count() == len(base):
+        base = _with_held_out(job, name, base)
     dataset: Dataset = job.place.open()
-    tables = {}
     rows = base.with_columns(axis=pl.lit("none"), reason=pl.lit("released"))
-    tables["splits"] = dataset.publish("splits", [Wanted("base", lambda: [rows], group=name)]).version
+    tables = {"splits": dataset.publish("splits", [Wanted(value_hash(name), lambda: [rows], group=name)]).version}
     if len(components):
-        tables["components"] = dataset.publish("components", [Wanted("base", lambda: [components])]).version
+        made = dataset.publish("components", [Wanted(value_hash("components"), lambda: [components])])
+        tables["components"] = made.version
     dataset.release(tables, based_on=None)
+
+
+def _with_held_out(job: Job, name: str, base: pl.DataFrame) -> pl.DataFrame:
+    """Say what was held out, which an anonymous bundle does not: the data do, when the split is made of them alone."""
+    with tempfile.TemporaryDirectory() as scratch:
+        alone = Job(job.recipe, job.file, replace(job.place, location=scratch))
+        take_steps(alone, as_function, lambda summary: None)
+        made = alone.place.open().scan("splits").filter(pl.col("strategy") == name)
+        held = made.select("seed", "example_id", "held_out").drop_nulls("held_out").collect()
+    held = held.sort("seed", "example_id", "held_out").unique(["seed", "example_id"], keep="first", maintain_order=True)
+    known = base.drop("held_out").join(held, on=["seed", "example_id"], how="left", maintain_order="left")
+    outside = pl.col("split").is_in(["test_ood", "validation_ood"])
+    return known.with_columns(held_out=pl.when(outside).then("held_out"))
 
 
 def _compared(

@@ -182,17 +182,10 @@ def scan_columns(
                 where=where,
                 remedy=f"add a section {section!r} to the recipe" if section in SECTIONS else "",
             )
-        if table == "examples":
-            columns = _or_factors(dataset.version(f"examples@{versions['examples']}").schema.names, columns)
         have = require_columns(dataset, f"{table}@{versions[table]}", columns, where=where)
         key = [name for name in ("example_id", "respondent_id") if name in have]
         frames[table] = dataset.scan(table, versions[table]).select(list(dict.fromkeys([*key, *columns])))
     return frames
-
-
-def _or_factors(have: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """Put the map ``factors`` in place of names that examples have no column of: they may be factors."""
-    return [name if name in have or "factors" not in have else "factors" for name in columns]
 
 
 def require_columns(dataset: Dataset, reference: str, columns: Iterable[str], *, where: str) -> list[str]:

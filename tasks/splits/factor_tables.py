@@ -88,7 +88,8 @@ def factor_measures(split: Split, examples: pl.DataFrame) -> dict[tuple[int, int
     -------
     dict
         By seed and fold: ``factor_coverage``, the share of possible cells that train has (mean over sets of factors),
-        and ``factor_distance``, the mean number of factors in which a row of test_ood differs from the nearest in train.
+        and ``factor_distance``, the mean number of factors in which a row of test_ood differs from the nearest in
+        train.
         Empty for a strategy without a setting `columns`, and for more than sixteen of them.
     """
     columns = getattr(split.config, "columns", ())

@@ -169,7 +169,12 @@ def _build(
 ) -> Summary:
     base, made = names
     have = dataset.version(f"examples@{versions['examples']}").schema.names
-    wanted = {f"examples.{name}" for name in have if name not in NOT_READ} | set(method.needs())
+    # a name that examples have no column of may be a factor; the strategy says if it is none
+    named = {need for need in method.needs() if need.removeprefix("examples.").removesuffix("?") in have}
+    factors = any(need.startswith("examples.") for need in set(method.needs()) - named)
+    others = {need for need in method.needs() if not need.startswith("examples.")}
+    wanted = {f"examples.{name}" for name in have if name not in NOT_READ} | named | others
+    wanted |= {"examples.factors?"} if factors else set()
     tables = read_columns(dataset, versions, sorted(wanted), where=method.where)
     known = None
     if difficulty:

@@ -24,11 +24,11 @@ RECIPE = """
 dataset: acme-secret
 examples: {from: items/, id: id, input: question, output: answer, domain: kind}
 responses: {from: answers.jsonl, respondent: who, example: what, score: right}
-difficulty: [irt, length]
+difficulty: [pass_rate, length]
 splits:
   - length: {column: n_steps, train: "<= 6"}
-  - leave_one_domain_out: {column: domain}
-curriculum: {by: irt}
+  - leave_one_domain_out: {column: domain, domains: [kind-1, kind-3]}
+curriculum: {by: pass_rate}
 """
 
 
@@ -60,7 +60,7 @@ def rewritten(path: Path, change: Callable[[dict[str, bytes]], None], *, sums: b
 
 @pytest.mark.parametrize("name", ["length", "leave_one_domain_out"])
 def test_a_bundle_is_verified_from_the_data_alone_and_names_nobody(small: Callable[..., Path], name: str) -> None:
-    recipe = small(RECIPE)
+    recipe = small(RECIPE, rows=100)
     store, file = run(recipe), recipe.parent / "split.zip"
     write_bundle(store, None, name, str(file), anonymous=True)
     first = file.read_bytes()
@@ -88,7 +88,7 @@ def test_a_bundle_is_verified_from_the_data_alone_and_names_nobody(small: Callab
 
 
 def test_what_was_changed_in_data_or_bundle_is_found(small: Callable[..., Path]) -> None:
-    recipe = small(RECIPE)
+    recipe = small(RECIPE, rows=100)
     store, file = run(recipe), recipe.parent / "split.zip"
     told = write_bundle(store, None, "length", str(file), anonymous=False)
     assert "gradatim verify" in told.next[0]
@@ -116,7 +116,7 @@ def test_what_was_changed_in_data_or_bundle_is_found(small: Callable[..., Path])
         with pytest.raises(DataRefused, match="not what the manifest says"):
             verify_bundle(rewritten(file, change, sums=False), data)
 
-    rows = items(0, 200)
+    rows = items(0, 100)
     rows[7]["question"] += "?"
     write_jsonl(recipe.parent / "items" / "part-0.jsonl", rows)
     found = verify_bundle(str(file), data)
@@ -128,10 +128,13 @@ def test_what_was_changed_in_data_or_bundle_is_found(small: Callable[..., Path])
 @pytest.mark.parametrize("anonymous", [False, True])
 def test_a_split_that_stands_on_a_release_is_rebuilt_on_it(small: Callable[..., Path], anonymous: bool) -> None:
     recipe = small(
-        RECIPE.replace("responses", "# responses").replace("[irt, length]", "[length]").replace("irt", "length")
+        RECIPE.replace("responses", "# responses")
+        .replace("[pass_rate, length]", "[length]")
+        .replace("pass_rate", "length"),
+        rows=100,
     )
     run(recipe, release=True)
-    write_jsonl(recipe.parent / "items" / "part-2.jsonl", items(400, 520))
+    write_jsonl(recipe.parent / "items" / "part-2.jsonl", items(200, 260))
     text = recipe.read_text().replace('"<= 6"', '"<= 5"')  # rows of six steps are held where they were tested
     recipe.write_text(text, encoding="utf-8")
     store, file = run(recipe), recipe.parent / "split.zip"
