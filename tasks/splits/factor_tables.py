@@ -92,11 +92,12 @@ def factor_measures(split: Split, examples: pl.DataFrame) -> dict[tuple[int, int
         train.
         Empty for a strategy without a setting `columns`, and for more than sixteen of them.
     """
-    columns = getattr(split.config, "columns", ())
+    config = split.config
+    columns = config.columns if "columns" in type(config).model_fields else ()
     if not columns or len(columns) > MOST_JOINED:
         return {}
     found: dict[tuple[int, int], Measured] = {}
-    cells = coverage(split, examples, columns, getattr(split.config, "r", None))
+    cells = coverage(split, examples, columns, getattr(config, "r", None))
     for (seed, fold), part in cells.partition_by("seed", "fold", as_dict=True).items():
         found[seed, fold] = {"factor_coverage": (math.fsum(part["coverage"]) / len(part), int(part["seen"].sum()))}
     for (seed, fold), part in (

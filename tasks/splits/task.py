@@ -36,6 +36,9 @@ from gradatim.tasks.splits.together import near_duplicates
 NOT_READ = ("factors", "structure", "first_version", "changed_version", "content_hash", "source_uri", "source_row")
 """Columns of examples that neither a strategy nor a certificate looks at unless it names them."""
 
+MOST_TREES = 200_000
+"""Rows up to which trees are read for the certificate alone; beyond, a strategy that names them reads them."""
+
 
 @task(name="components", task_run_name="components", **RETRIES)
 def tie(place: Place, alike: Sequence[str], versions: Mapping[str, int]) -> StepResult:
@@ -175,6 +178,8 @@ def _build(
     others = {need for need in method.needs() if not need.startswith("examples.")}
     wanted = {f"examples.{name}" for name in have if name not in NOT_READ} | named | others
     wanted |= {"examples.factors?"} if factors else set()
+    if dataset.version(f"examples@{versions['examples']}").rows <= MOST_TREES:
+        wanted |= {"examples.structure?"}  # for the divergences of the certificate
     tables = read_columns(dataset, versions, sorted(wanted), where=method.where)
     known = None
     if difficulty:
