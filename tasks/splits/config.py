@@ -44,7 +44,8 @@ class SplitConfig(Config):
 
     @field_validator("keep_together", "match", mode="before")
     @classmethod
-    def _one_or_more(cls, found: Any) -> Any:
+    def _shared_one_or_more(cls, found: Any) -> Any:
+        # a validator of the same name in a strategy's settings would take this one's place
         return (found,) if isinstance(found, str) else found
 
     @model_validator(mode="after")
