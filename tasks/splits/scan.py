@@ -63,7 +63,7 @@ class ScanConfig(SplitConfig):
     @property
     def asked(self) -> list[str]:
         """What the folds hold out, in the order of `FOLDS`."""
-        chosen = {kind for kind in self.kinds if kind in ("simple", "length")}
+        chosen: set[str] = {kind for kind in self.kinds if kind in ("simple", "length")}
         chosen |= set(self.primitives) if "add_primitive" in self.kinds else set()
         chosen |= set(self.templates) if "template" in self.kinds else set()
         return [name for name in FOLDS if name in chosen]
