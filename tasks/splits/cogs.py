@@ -73,7 +73,7 @@ class CogsConfig(SplitConfig):
     "cogs",
     config=CogsConfig,
     needs=("examples.{column}", "examples.{files}", "examples.{keep_together}", "examples.{stratify}"),
-    cost=lambda rows, width: Cost(2.5e-6 * rows, 500 * rows),
+    cost=lambda rows, width: Cost(2e-6 * rows, 350 * rows),
     source=SOURCE,
 )
 def run(tables: Mapping[str, pl.DataFrame], config: CogsConfig, seed: int) -> Split:

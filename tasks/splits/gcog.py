@@ -136,7 +136,7 @@ class _Rows:
     config=GcogConfig,
     needs=("examples.{columns}",),
     axis="composition",
-    cost=lambda rows, width: Cost(3e-6 * rows * len(REGIMES), 450 * rows * len(REGIMES)),
+    cost=lambda rows, width: Cost(2e-6 * rows * len(REGIMES), 450 * rows * len(REGIMES)),
     source=SOURCE,
 )
 def mark(examples: pl.DataFrame, config: GcogConfig, seed: int, tables: Mapping[str, pl.DataFrame]) -> list[Marks]:

@@ -134,7 +134,7 @@ def _both(
     config=PgmConfig,
     needs=("examples.{columns}",),
     axis="structure",
-    cost=lambda rows, width: Cost(5e-6 * rows * len(REGIMES), 700 * rows * len(REGIMES)),
+    cost=lambda rows, width: Cost(2e-6 * rows * len(REGIMES), 450 * rows * len(REGIMES)),
     source=SOURCE,
 )
 def mark(examples: pl.DataFrame, config: PgmConfig, seed: int, tables: Mapping[str, pl.DataFrame]) -> list[Marks]:

@@ -74,7 +74,7 @@ class ScanConfig(SplitConfig):
     config=ScanConfig,
     needs=("examples.{columns}",),
     axis="composition",
-    cost=lambda rows, width: Cost(2.5e-6 * rows * len(FOLDS), 500 * rows * len(FOLDS)),
+    cost=lambda rows, width: Cost(2e-6 * rows * len(FOLDS), 400 * rows * len(FOLDS)),
     source=SOURCE,
 )
 def mark(examples: pl.DataFrame, config: ScanConfig, seed: int, tables: Mapping[str, pl.DataFrame]) -> list[Marks]:

@@ -77,7 +77,7 @@ class SkillMixConfig(SplitConfig):
     config=SkillMixConfig,
     needs=("examples.{column}", "examples.{category}"),
     axis="composition",
-    cost=lambda rows, width: Cost(6e-6 * rows * len(REGIMES), 700 * rows * len(REGIMES)),
+    cost=lambda rows, width: Cost(3.5e-6 * rows * len(REGIMES), 500 * rows * len(REGIMES)),
     source=SOURCE,
     maturity="experimental",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 from typing import Any
 
@@ -18,10 +19,12 @@ def promises(settings: dict[str, Any], rows: pl.DataFrame) -> list[Check]:
     axis = str(rows["axis"][0])
     if axis == "none":
         return [zero("constraint:test_ood rows of the neutral regime", int(outside.sum()), len(rows))]
-    triples = _triples(rows[settings["column"]])
+    long = _triples(rows[settings["column"]])
     if axis in ("interpolation", "extrapolation"):
-        return _values(settings, rows, triples, inside, outside, axis)
-    structure = triples.list.drop_nulls().list.unique().list.sort().list.join(_END).fill_null("")
+        return _values(settings, rows, long, inside, outside, axis)
+    joined = long.unique(["row", "triple"]).sort("row", "triple").group_by("row").agg(pl.col("triple").str.join(_END))
+    index = pl.DataFrame({"row": pl.int_range(len(rows), eager=True)})
+    structure = index.join(joined, on="row", how="left", maintain_order="left").get_column("triple").fill_null("")
     named = sorted({name for text in rows["held_out"].drop_nulls().unique() for name in text.split("; ")})
     wanted = [name.lower().split(" + ") for name in named]
     distinct = structure.unique().sort()
@@ -58,31 +61,35 @@ def _parts(structure: str) -> set[str]:
     return {*triples, *(" ".join(triple.split(" ")[-2:]) for triple in triples)}
 
 
-def _triples(column: pl.Series) -> pl.Series:
-    """Return lists of triples as texts of one spelling."""
+def _triples(column: pl.Series) -> pl.DataFrame:
+    """List the triples of each row in one spelling: row, at (the place in the row's list), triple."""
     if isinstance(column.dtype, pl.Array):
         column = column.arr.to_list()
-    inner = column.dtype.inner  # type: ignore[attr-defined]
-    one = pl.element()
+    frame = pl.DataFrame({"row": pl.int_range(len(column), eager=True), "triple": column})
+    frame = frame.with_columns(at=pl.int_ranges(0, pl.col("triple").list.len())).explode("triple", "at")
+    inner: Any = column.dtype.inner  # type: ignore[attr-defined]
+    one = pl.col("triple")
     if isinstance(inner, pl.Struct):
         one = pl.concat_str([one.struct.field(name) for name in ("relation", "object", "attribute")], separator=" ")
     elif isinstance(inner, pl.List):
         one = one.cast(pl.List(pl.String)).list.join(" ")
-    spelt = one.cast(pl.String).str.to_lowercase().str.replace_all(r"[\s_,;/]+", " ").str.strip_chars()
-    return column.list.eval(spelt.str.replace("color", "colour", literal=True))
+    frame = frame.with_columns(triple=one.cast(pl.String)).drop_nulls("triple")
+    told = {text: " ".join(re.split(r"[\s_,;/]+", text.strip().lower())) for text in frame["triple"].unique()}
+    told = {text: spelt.replace("color", "colour").strip() for text, spelt in told.items()}
+    return frame.with_columns(pl.col("triple").replace_strict(told, return_dtype=pl.String))
 
 
 def _values(
-    settings: dict[str, Any], rows: pl.DataFrame, triples: pl.Series, inside: pl.Series, outside: pl.Series, axis: str
+    settings: dict[str, Any], rows: pl.DataFrame, long: pl.DataFrame, inside: pl.Series, outside: pl.Series, axis: str
 ) -> list[Check]:
-    used = pl.DataFrame({"triple": triples, "value": rows[settings["values"]], "inside": inside, "outside": outside})
-    used = used.with_row_index("row").filter(pl.col("inside") | pl.col("outside"))
-    ordered = pl.col("triple").str.contains(r" (?:colour|size)$")
+    used = pl.DataFrame({"value": rows[settings["values"]], "inside": inside, "outside": outside})
+    used = used.with_columns(row=pl.int_range(pl.len())).filter(pl.col("inside") | pl.col("outside"))
+    governed = long.filter(pl.col("triple").str.contains(r" (?:colour|size)$"))
     if isinstance(used["value"].dtype.inner, pl.List):  # type: ignore[attr-defined]
-        used = used.explode("triple", "value").filter(ordered)
+        used = used.with_columns(at=pl.int_ranges(0, pl.col("value").list.len())).explode("value", "at")
+        used = used.join(governed, on=["row", "at"], how="semi")
     else:
-        governed = used.explode("triple").filter(ordered)["row"].unique()
-        used = used.filter(pl.col("row").is_in(governed.implode()))
+        used = used.join(governed, on="row", how="semi")
     values = used.explode("value").drop_nulls("value")
     half = settings["levels"] // 2
     away = pl.col("value") % 2 == 1 if axis == "interpolation" else pl.col("value") >= half
