@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from gradatim.flows.job import Job
 from gradatim.schemas.errors import DataRefused, GradatimError, UsageError, nearest
 from gradatim.schemas.recipe import Dynamics, Features, Options, dump_recipe
@@ -222,13 +224,22 @@ def _proved(dataset: Dataset) -> str:
     return "create-if-absent holds"
 
 
-def _needs(needs: Sequence[str]) -> str:
-    """Write columns by table, those that must be there alone: ``dynamics: epoch, loss``."""
+def _needs(plugin: Plugin) -> str:
+    """Write columns by table, those that must be there alone: ``dynamics: epoch, loss``.
+
+    Where the words of a column do as well as vectors, it says so: ``examples: {column} or features``.
+    """
     tables: dict[str, list[str]] = {}
-    for need in needs:
-        if not need.endswith("?"):
+    for need in plugin.needs:
+        table, column = need.removesuffix("?").partition(".")[::2]
+        words = _words(plugin, need)
+        if words or not (need.endswith("?") or _left_out(plugin, need)):
+            tables.setdefault(table, []).append("{column} or features" if words else column)
+    if not tables:  # one of several, and none by default
+        for need in plugin.needs:
             table, column = need.split(".", 1)
-            tables.setdefault(table, []).append(column)
+            if not need.endswith("?"):
+                tables.setdefault(table, []).append(column)
     return "; ".join(f"{table}: {', '.join(columns)}" for table, columns in tables.items())
 
 
@@ -241,7 +252,7 @@ def list_methods(area: str | None, file: str | None, responses: str | None) -> S
         tables = tuple(
             SummaryTable(
                 one, ("method", "what it does", "needs", "maturity"),
-                tuple((p.name, p.summary, _needs(p.needs), p.maturity) for p in plugins(one).values()),
+                tuple((p.name, p.summary, _needs(p), p.maturity) for p in plugins(one).values()),
             )
             for one in areas
         )  # fmt: skip
@@ -260,8 +271,7 @@ def list_methods(area: str | None, file: str | None, responses: str | None) -> S
         usable = [p for p in plugins(one).values() if _usable(p, inspection, responses is not None)]
         usable.sort(key=lambda p: (p.name not in recommended.get(one, ()), p.maturity != "stable", p.name))
         rows = tuple(
-            ("recommended" if p.name in recommended.get(one, ()) else "", p.name, p.summary, _needs(p.needs))
-            for p in usable
+            ("recommended" if p.name in recommended.get(one, ()) else "", p.name, p.summary, _needs(p)) for p in usable
         )
         tables.append(SummaryTable(one, ("", "method", "what it does", "needs"), rows))
     return Summary(
@@ -282,26 +292,46 @@ def _left_out(plugin: Plugin, need: str) -> bool:
         return False
     if need.startswith("features_") and (plugin.area == "difficulty" or "column" not in plugin.config.model_fields):
         return False
-    field = plugin.config.model_fields[setting[1]]
-    return not field.is_required() and not field.get_default(call_default_factory=True)
+    return _by_default(plugin, setting[1]) == ()
+
+
+def _by_default(plugin: Plugin, setting: str) -> tuple[str, ...] | None:
+    """Return what a setting, or what settings make of it, names by default; None where somebody has to name it."""
+    field = plugin.config.model_fields.get(setting)
+    if field is not None:
+        found = None if field.is_required() else field.get_default(call_default_factory=True) or ()
+    else:
+        try:
+            found = getattr(plugin.config(), setting)
+        except ValidationError:
+            found = None
+    if found is None:
+        return None
+    return (found,) if isinstance(found, str) else tuple(map(str, found))
+
+
+def _words(plugin: Plugin, need: str) -> bool:
+    """Whether a need is the column whose words are looked at where no vectors are named."""
+    by_words = any(other.startswith("features_") and _left_out(plugin, other) for other in plugin.needs)
+    return by_words and need.removesuffix("?") == "examples.{column}"
 
 
 def _usable(plugin: Plugin, inspection: Inspection, responses: bool) -> bool:
-    """Whether a file has what a method needs; a column that a setting names can be any."""
-    have = {column.name for column in inspection.columns}
-    roles = {guess.role for guess in inspection.guesses}
+    """Whether a file has what a method needs; a column that a setting has to name can be any."""
     derived = {"length_input": "input", "length_output": "output"}
+    have = (
+        {column.name for column in inspection.columns} | {guess.role for guess in inspection.guesses} | {"example_id"}
+    )
+    have |= {name for name, of in derived.items() if of in have}
     for need in plugin.needs:
-        table, column = need.split(".", 1)
-        if need.endswith("?") or _left_out(plugin, need):
+        table, column = need.removesuffix("?").partition(".")[::2]
+        if not _words(plugin, need) and (need.endswith("?") or _left_out(plugin, need)):
             continue
         if table != "examples":
             if table != "responses" or not responses:
                 return False
-        elif not column.startswith("{") and column not in have and derived.get(column, column) not in roles:
+            continue
+        names = (_by_default(plugin, column[1:-1]) or ()) if column.startswith("{") else (column,)
+        if not have.issuperset(name for name in names if name.isidentifier()):
             return False
-    default = plugin.config.model_fields.get("column")
-    wanted = default.default if default is not None and isinstance(default.default, str) else None
-    if wanted in ("domain", "group", "template", "level", "input", "output"):
-        return wanted in have or wanted in roles
     return True

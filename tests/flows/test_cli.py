@@ -250,6 +250,10 @@ def test_methods_for_a_file_come_recommended_first(type_in: Callable[..., tuple[
     names = [row[1] for row in tables["difficulty"]]
     assert "length" in names
     assert "irt" not in names  # there are no responses
+    needs = {row[1]: row[3] for row in tables["diversity"]}
+    assert needs["near_duplicates"] == "examples: {column} or features"
+    assert "embedding_shift" not in needs  # there is no domain
+    assert needs["distinct_n"] == "examples: {column}"  # by is left out where nobody names it
     code, out, _ = type_in("methods", "splits")
     assert code == 2
 
