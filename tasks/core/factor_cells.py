@@ -30,7 +30,7 @@ class Factors:
     ----------
     names : tuple of str
     levels : tuple of polars.Series
-        Values of each factor that occur, sorted.
+        Values of each factor that occur, as text, in the order of their numbers where all are numbers.
     codes : numpy.ndarray, shape (rows, factors), int64
         Place of each row's value among the levels; -1 where there is none.
     """
@@ -74,7 +74,7 @@ def read_factors(examples: pl.DataFrame, columns: Sequence[str]) -> Factors:
             remedy="name other columns, or drop this measure",
         )
     names = tuple(sorted(series))
-    levels = tuple(series[name].drop_nulls().unique().sort() for name in names)
+    levels = tuple(_in_order(series[name].drop_nulls().unique()) for name in names)
     codes = np.stack(
         [
             series[name]
@@ -86,6 +86,14 @@ def read_factors(examples: pl.DataFrame, columns: Sequence[str]) -> Factors:
         axis=1,
     )
     return Factors(names, levels, codes.astype(np.int64))
+
+
+def _in_order(values: pl.Series) -> pl.Series:
+    """Sort different texts: 2 before 10 where all are numbers."""
+    number = values.cast(pl.Float64, strict=False)
+    if number.null_count():
+        return values.sort()
+    return pl.DataFrame({"text": values, "number": number}).sort("number", "text")["text"]
 
 
 def count_cells(found: Factors, r: int, rows: NDArray[np.bool_] | None = None) -> Iterator[Cells]:

@@ -97,7 +97,7 @@ class Diversity:
                 *self.tables,
             ),
             charts=(
-                *(() if self._pictured() else (chart(self.plot(), f"Diversity ({self.method})"),)),
+                *(() if self._pictured() else (chart(self.plot(), self._caption()),)),
                 *(chart(picture.draw(), picture.caption) for picture in self.pictures.values()),
             ),
             warnings=self.warnings,
@@ -126,10 +126,19 @@ class Diversity:
             beside = (
                 pl.when(pl.col("reference") == "").then("subset").otherwise(pl.format("{} / {}", "subset", "reference"))
             )
-            shown = subsets.head(_SHOWN).with_columns(beside.alias("subset"))
-            return bars(shown, x="subset", y="value", title=f"{self.method}: {self.main}")
+            shown = subsets.head(_SHOWN).select(beside.alias("subset"), pl.col("value").alias(self.main))
+            title = self.main if self.method == self.main else f"{self.method}: {self.main}"
+            return bars(shown, x="subset", y=self.main, title=title)
         overall = self.statistics.filter(pl.col("subset") == subsets["subset"].first()) if len(subsets) else subsets
         return bars(overall.drop_nulls("value"), x="metric", y="value", title=self.method)
+
+    def _caption(self) -> str:
+        """Say what the bars show."""
+        subsets = self.statistics.filter(pl.col("metric") == self.main)
+        if len(subsets) < 2:
+            return f"What {self.method} says of all rows."
+        more = f" The first {_SHOWN} of {len(subsets):,}." if len(subsets) > _SHOWN else ""
+        return f"{self.main} of all rows and of each subset.{more}"
 
     def _pictured(self) -> bool:
         """Whether pictures say more than bars, which would set counts beside shares of the one subset."""

@@ -156,3 +156,10 @@ def test_the_pictures_show_the_sets_and_the_least_covered_pair() -> None:
     assert "f0" in str(found.plot("sets").to_dict())
     assert found.plot("grid").to_dict()
     assert run(frame([("a",), ("b",)])).plot("sets").to_dict()
+
+
+def test_values_that_are_all_numbers_stand_in_their_order() -> None:
+    frame = pl.DataFrame({"example_id": list("abcd"), "n": [10, 9, -2, 9], "size": ["10", "9", "two", "9"]})
+    found = read_factors(frame, ["n", "size"])
+    assert [level.to_list() for level in found.levels] == [["-2", "9", "10"], ["10", "9", "two"]]
+    assert found.codes.T.tolist() == [[2, 1, 0, 1], [0, 1, 2, 1]]
