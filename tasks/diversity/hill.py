@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -138,6 +138,16 @@ def rarefied(counts: ArrayLike, size: int) -> float:
     return ordered_sum(-np.expm1(log_missed))
 
 
+def partial(rows: pl.DataFrame) -> pl.DataFrame:
+    """Count the rows (columns category and by) of each category in each value of `by`: columns by, category, rows."""
+    return rows.group_by("by", "category").agg(pl.len().cast(pl.Int64).alias("rows")).sort("by", "category")
+
+
+def merge(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Add up the counts of parts, in any order and grouping."""
+    return pl.concat(parts).group_by("by", "category").agg(pl.col("rows").sum()).sort("by", "category")
+
+
 def _cost(rows: int, width: int) -> Cost:
     return Cost(seconds=0.05 + rows * 2.5e-7, bytes=2e7 + rows * 80)
 
@@ -177,9 +187,10 @@ def hill(tables: Mapping[str, pl.DataFrame], config: HillConfig, seed: int) -> D
             expected="at least one row with a category",
             remedy="name another column, or drop this measure",
         )
-    counts = known.group_by("category").agg(pl.len().alias("rows")).sort("category")
+    cells = merge([partial(known)])
+    counts = cells.group_by("category").agg(pl.col("rows").sum()).sort("category")
     statistics = _statistics("all", counts["rows"].to_numpy(), config.correction)
-    groups = known.drop_nulls("by").group_by("by", "category").agg(pl.len().alias("rows")).sort("by", "category")
+    groups = cells.drop_nulls("by")
     if config.by:
         smallest = min(groups.group_by("by").agg(pl.col("rows").sum())["rows"].to_list(), default=0)
         for part in groups.partition_by("by", maintain_order=True):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gradatim.tasks.core import reduce
 from gradatim.tasks.core.ngrams import hash_words
 from gradatim.tasks.core.registry import plugins
-from gradatim.tasks.diversity import column_counts, contamination_retrieval, distinct_n, self_repetition
+from gradatim.tasks.diversity import column_counts, contamination_retrieval, distinct_n, hill, self_repetition
 
 ROWS = 90
 TOLD = ["a b c", "b c d e", "a b c d e f g", "g f e", "", "c c c c"]
@@ -66,6 +66,9 @@ MEASURES = {
         lambda part: distinct_n.partial(part.select("example_id", "text"), 40, 3),
         lambda parts: distinct_n.merge(parts, 40),
         same_sample,
+    ),
+    "hill": Parts(
+        lambda part: hill.partial(part.select(category="text", by="environment")), hill.merge, pl.DataFrame.equals
     ),
     "self_repetition": Parts(
         lambda part: self_repetition.partial(hash_words(part["text"]), 2), self_repetition.merge, pl.DataFrame.equals
