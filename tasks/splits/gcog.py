@@ -161,17 +161,18 @@ def _depth(examples: pl.DataFrame, config: GcogConfig) -> np.ndarray:
             )
         found = depths(examples["structure"]).cast(pl.Int64) + 1
     else:
-        wanted = conditions.parse(">= 1")
-        found = conditions.comparable(examples[config.depth], wanted, examples["example_id"]).cast(pl.Int64)
-    known: np.ndarray = found.fill_null(-1).to_numpy()
-    bad = np.flatnonzero((known >= 0) & (known % 2 == 0))
+        found = conditions.comparable(examples[config.depth], conditions.parse(">= 1"), examples["example_id"])
+    sound = (found >= 1) & (found % 2 == 1)
+    bad = (found.is_not_null() & ~sound.fill_null(False)).arg_true()
     if len(bad):
+        row = int(bad[0])
         raise DataRefused(
-            f"the row {examples['example_id'][int(bad[0])]!r} has the depth {known[bad[0]]}",
+            f"the row {examples['example_id'][row]!r} has the depth {found[row]}",
             where=f"split gcog, column {config.depth or 'structure'!r}",
             expected="odd depths: operators and branches come in turn",
             remedy="count the levels from the first operator to an end: operator, branch, operator is 3",
         )
+    known: np.ndarray = found.cast(pl.Int64).fill_null(-1).to_numpy()
     return known
 
 

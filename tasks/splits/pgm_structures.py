@@ -102,6 +102,8 @@ def long_triples(column: pl.Series, ids: pl.Series, where: str) -> pl.DataFrame:
             where=f"{where}, row {ids[int(first)]!r}",
             expected="one of " + ", ".join(NAMES),
         )
+    if frame.is_empty():  # there is nothing to look up
+        return frame.select("row", "at", triple=pl.lit(None, pl.Int64))
     place = frame["text"].replace_strict(levels, pl.Series(codes, dtype=pl.Int64), return_dtype=pl.Int64)
     return frame.select("row", "at", triple=place)
 

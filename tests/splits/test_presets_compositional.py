@@ -137,6 +137,18 @@ def test_adding_rows_moves_nobody(name: str) -> None:
     assert kept.join(later.main, on=["fold", "example_id", "split"]).height == len(kept)
 
 
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "scan" and not name.startswith("cogs")])
+def test_groups_stay_whole_in_every_fold_and_what_is_tested_is_still_new(name: str) -> None:
+    method, setting = SETTINGS[name]
+    rows = FRAMES[method]().with_columns(group=pl.format("g{}", pl.int_range(pl.len()) // 2))
+    split = make(method, rows, controls=False, folds=2, **setting)
+    both = split.main.join(rows, on="example_id")
+    used = both.filter(pl.col("split") != "excluded").group_by("fold", "group").agg(pl.col("split").n_unique())
+    assert used["split"].max() == 1
+    for _, part in both.group_by("fold"):
+        assert all(check.holds is not False for check in constraint(method, split.settings, part))
+
+
 # --- SCAN
 
 PUBLISHED = {
@@ -385,8 +397,11 @@ def test_gcog_trains_each_operator_and_draws_halves_by_their_names() -> None:
 
 def test_gcog_refuses_even_depths_unknown_operators_and_halves_that_are_none() -> None:
     rows = gcog(600)
-    with pytest.raises(DataRefused, match="has the depth 2"):
-        make("gcog", rows.with_columns(depth=pl.lit(2)), regimes="productive")
+    for depth, told in ((2, "2"), (2.5, "2.5"), (-1, "-1"), (float("inf"), "inf")):
+        with pytest.raises(DataRefused, match=f"has the depth {told}"):
+            make("gcog", rows.with_columns(depth=pl.lit(depth)), regimes="productive")
+    decimal = make("gcog", rows.with_columns(pl.col("depth").cast(pl.Float64)), regimes="productive", controls=False)
+    assert decimal.main.equals(make("gcog", rows, regimes="productive", controls=False).main)
     misspelt = rows.with_columns(operator=pl.col("operator").replace({"exist": "sumevens"}))
     with pytest.raises(UsageError, match="did you mean 'sumeven'"):
         make("gcog", misspelt, regimes="systematic_depth1")
@@ -643,3 +658,5 @@ def test_pgm_refuses_what_no_matrix_has() -> None:
     with pytest.raises(UsageError, match="no column 'values'"):
         make("pgm", rows.drop("values"), regimes="interpolation")
     assert make("pgm", rows.drop("values"), regimes="neutral", controls=False).counts.get("test_ood", 0) == 0
+    with pytest.raises(DataRefused, match="would be empty"):
+        make("pgm", rows.with_columns(triples=pl.lit(None, pl.List(pl.String))), regimes="attr.rels")
