@@ -52,7 +52,7 @@ def measure(name: str, folder: str) -> dict[str, float]:
     import polars as pl
 
     from gradatim.tasks.core.clusters import k_means
-    from gradatim.tasks.core.embeddings import collected
+    from gradatim.tasks.core.mapped import collected
     from gradatim.tasks.core.registry import configure, get
     from gradatim.tasks.diversity.vectors import locate
 

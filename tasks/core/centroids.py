@@ -17,6 +17,7 @@ from gradatim.tasks.core.frames import conform
 from gradatim.tasks.core.neighbour_parts import Floats, Ints
 from gradatim.tasks.core.reduce import ordered_sum
 from gradatim.tasks.core.registry import Config
+from gradatim.tasks.core.row_numbers import counts
 from gradatim.tasks.core.vector_rows import AnyVectors
 
 
@@ -54,7 +55,7 @@ def centroid_table(clusters: Clusters, cluster: Ints, method: str) -> pl.DataFra
             "method": pl.repeat(method, len(clusters), eager=True),
             "cluster": np.arange(len(clusters)),
             "centroid": pl.Series(clusters.centres, dtype=kind).arr.to_list(),
-            "rows": np.bincount(cluster[cluster >= 0], minlength=len(clusters)),
+            "rows": counts(cluster, len(clusters)),
         }
     )
     return conform(frame, "centroids")

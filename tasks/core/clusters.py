@@ -20,6 +20,7 @@ from gradatim.tasks.core.embeddings import finite
 from gradatim.tasks.core.neighbour_parts import Floats, Ints, equal_groups, matrix, mean, norms_of, scaled
 from gradatim.tasks.core.neighbours import NearestNeighbours
 from gradatim.tasks.core.reduce import one_thread, ordered_sum
+from gradatim.tasks.core.row_numbers import bits_of, numbered, per_row, smallest, twice
 from gradatim.tasks.core.vector_rows import AnyVectors, VectorRows, vector_rows
 
 CHUNK = 65_536
@@ -142,7 +143,12 @@ def k_means(
     if metric not in ("cosine", "euclidean"):
         raise UsageError(f"there is no metric {metric!r}", where=where, expected="cosine or euclidean")
     rows = _rows_of(vectors, where)
-    names = pl.Series("id", ids if ids is not None else [f"{row:012d}" for row in range(len(rows))], dtype=pl.String)
+    if isinstance(ids, pl.Series):
+        names = ids.cast(pl.String)
+    else:
+        names = pl.Series(
+            "id", ids if ids is not None else [f"{row:012d}" for row in range(len(rows))], dtype=pl.String
+        )
     if len(names) != len(rows) or names.null_count() or _repeated(names):
         raise UsageError(f"{len(names)} ids came with {len(rows)} vectors", where=where, expected="an id for each")
     finite(rows, names, where)
@@ -187,18 +193,18 @@ def _rows_of(vectors: AnyVectors, where: str) -> VectorRows:
 
 def _repeated(names: pl.Series) -> bool:
     """Whether an id stands twice; sorted ones need no table of all."""
-    return bool((names == names.shift(1)).any() if names.is_sorted() else names.is_duplicated().any())
+    return twice(names) is not None if names.is_sorted() else bool(names.is_duplicated().any())
 
 
 def _sample(rows: VectorRows, names: pl.Series, size: int, metric: Metric, seed: int) -> Ints:
     """Return the rows that are fitted, in order of their ids."""
     if metric == "cosine":
-        usable = np.flatnonzero(np.concatenate([np.zeros(0, bool), *(part.any(axis=1) for _, part in rows.slices())]))
+        directed = np.concatenate([np.zeros(0, bool), *(part.any(axis=1) for _, part in rows.slices())])
+        usable = numbered(len(rows)) if directed.all() else np.flatnonzero(directed)
     else:
-        usable = np.arange(len(rows))
+        usable = numbered(len(rows))
     if len(usable) > size:
-        bits = random_bits(names.gather(usable), seed, "k-means/sample")
-        usable = usable[np.argpartition(bits, size - 1)[:size]]
+        usable = usable[smallest(bits_of(names, seed, "k-means/sample", usable), size)]
     return np.asarray(usable[names.gather(usable).arg_sort().to_numpy()], dtype=np.int64)
 
 
@@ -242,7 +248,7 @@ def _assign(
     centres: NDArray[np.float32], metric: Metric, rows: AnyVectors, threads: int | None, where: str
 ) -> tuple[Ints, Floats]:
     near = NearestNeighbours(centres, metric=metric, threads=threads, where=where)
-    cluster, measure = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
+    cluster, measure = per_row(len(rows), np.int64), per_row(len(rows))
     for part, some in vector_rows(rows).slices():
         found = near.search(some, 1)
         cluster[part], measure[part] = found.index[:, 0], found.measure[:, 0]

@@ -9,8 +9,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from gradatim.schemas.errors import UsageError
-from gradatim.schemas.hashing import random_bits
 from gradatim.tasks.core.reduce import moments, one_thread
+from gradatim.tasks.core.row_numbers import bits_of, smallest
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -20,8 +20,14 @@ def hashed_sample(ids: pl.Series, size: int, seed: int, purpose: str) -> Ints:
     """Return the rows, ascending, of the `size` ids with the smallest hash of (seed, purpose, id); all if fewer."""
     if len(ids) <= size:
         return np.arange(len(ids))
-    bits = random_bits(ids, seed, purpose)
-    return np.sort(np.argpartition(bits, size - 1)[:size]).astype(np.int64)
+    return smallest(bits_of(ids, seed, purpose), size)
+
+
+def hashed_part(ids: pl.Series, rows: Ints, size: int, seed: int, purpose: str) -> Ints:
+    """Return those of `rows` that `hashed_sample` draws of their ids."""
+    if len(rows) <= size:
+        return rows
+    return rows[smallest(bits_of(ids, seed, purpose, rows), size)]
 
 
 def k_centre(vectors: NDArray[Any], k: int, *, first: int = 0, cosine: bool = True) -> tuple[Ints, Floats]:

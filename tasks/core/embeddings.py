@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.tables import EMBEDDING
-from gradatim.tasks.core.vector_rows import HELD, SLICE, AnyVectors, VectorRows, scratch
+from gradatim.tasks.core.row_numbers import twice
+from gradatim.tasks.core.vector_rows import SLICE, AnyVectors, VectorRows
 
 ROWS = 8192
 """Rows that are looked at together."""
@@ -85,8 +86,9 @@ def placed_rows(tables: Any, name: str, where: str) -> tuple[pl.Series, VectorRo
             expected="one of " + ", ".join(sorted(known)) if known else "a table of example_id and embedding",
             remedy=f"add features: {{{name}: {{from: FILE}}}} to the recipe, or give features={{{name!r}: ...}}",
         )
-    names, column = tables[table]["example_id"].cast(pl.String), tables[table][EMBEDDING]
     where = f"{where}: features {name}"
+    require_vectors(tables[table], where)
+    names, column = tables[table]["example_id"].cast(pl.String), tables[table][EMBEDDING]
     kind = column.dtype
     if not isinstance(kind, pl.Array | pl.List) or kind.inner is None or not kind.inner.is_numeric():
         raise UsageError(f"the column {EMBEDDING!r} holds {kind}", where=where, expected="lists or arrays of numbers")
@@ -96,11 +98,9 @@ def placed_rows(tables: Any, name: str, where: str) -> tuple[pl.Series, VectorRo
     if not names.is_sorted():
         place = names.arg_sort().to_numpy().astype(np.int64)
         names = names.gather(place)
-    twice = (names == names.shift(1)).fill_null(False)
-    if twice.any():
-        raise DataRefused(
-            f"the id {names.filter(twice)[0]!r} stands twice", where=where, expected="one vector an example"
-        )
+    again = twice(names)
+    if again is not None:
+        raise DataRefused(f"the id {again!r} stands twice", where=where, expected="one vector an example")
     lacking = names.head(0)
     if column.null_count():
         held = column.is_not_null().to_numpy()
@@ -112,36 +112,15 @@ def placed_rows(tables: Any, name: str, where: str) -> tuple[pl.Series, VectorRo
     return names, rows, lacking
 
 
-def collected(scan: pl.LazyFrame) -> pl.DataFrame:
-    """Read a table of ids and vectors, sorted by id; the vectors lie on disk where they are more than `HELD` bytes.
-
-    Parameters
-    ----------
-    scan : polars.LazyFrame
-        example_id, unique, and embedding.
-
-    Notes
-    -----
-    The table is streamed into one file without a name, which is memory-mapped and gone with the frame. Memory: the ids
-    and 16 bytes a row. What lies there is taken by slices (`placed_rows`, `vectors_of`); sorting, filtering or joining
-    the frame would copy it.
-    """
-    kind = scan.collect_schema()[EMBEDDING]
-    ids = scan.select("example_id").collect()["example_id"]
-    narrow = isinstance(kind, pl.Array) and kind.inner == pl.Float32
-    if not isinstance(kind, pl.Array) or not narrow or len(ids) * kind.size * 4 <= HELD:
-        return scan.select("example_id", EMBEDDING).collect().sort("example_id")
-    order = ids.arg_sort().to_numpy()
-    place = np.empty(len(ids), dtype=np.int64)
-    place[order] = np.arange(len(ids))
-    out, held, start = scratch(len(ids), kind.size), np.ones(len(ids), dtype=bool), 0
-    for batch in scan.select(EMBEDDING).collect_batches(chunk_size=SLICE, maintain_order=True):
-        rows = place[start : start + len(batch)]
-        out[rows], held[rows] = numbers(batch[EMBEDDING]), batch[EMBEDDING].is_not_null()
-        start += len(batch)
-    flat = pa.Array.from_buffers(pa.float32(), out.size, [None, pa.py_buffer(out)])
-    column = pa.FixedSizeListArray.from_arrays(flat, kind.size, mask=None if held.all() else pa.array(~held))
-    return pl.DataFrame({"example_id": ids.gather(order), EMBEDDING: pl.Series(EMBEDDING, column)})
+def require_vectors(table: pl.DataFrame, where: str) -> None:
+    """Raise `UsageError` where a features table lacks example_id or embedding."""
+    for column in ("example_id", EMBEDDING):
+        if column not in table.columns:
+            raise UsageError(
+                f"there is no column {column!r}{nearest(column, table.columns)}",
+                where=where,
+                expected=f"example_id and {EMBEDDING}, found " + (", ".join(table.columns) or "no column"),
+            )
 
 
 def numbers(column: pl.Series) -> NDArray[Any]:

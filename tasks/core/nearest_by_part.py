@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from gradatim.tasks.core.neighbours import NearestNeighbours
+from gradatim.tasks.core.row_numbers import per_row
 from gradatim.tasks.core.vector_rows import SLICE, VectorRows, rows_together
 
 BASE = 131_072
@@ -53,7 +54,7 @@ def nearest_by_part(
     Cosines are those of one search through all, to the bit. Euclidean distances are rounded to 1e-9 of the largest
     that there can be in the part, and the first part counts where they are equal.
     """
-    index, measure = np.full(len(rows), -1, dtype=np.int64), np.full(len(rows), np.nan)
+    index, measure = per_row(len(rows), np.int64, -1), per_row(len(rows), fill=np.nan)
     base, together = rows_together(vectors.shape[1], BASE), rows_together(vectors.shape[1], SLICE)
     for start in range(0, len(among), base):
         part = among[start : start + base]

@@ -12,6 +12,7 @@ import polars as pl
 from gradatim.tasks.core.clusters import Clusters, k_means
 from gradatim.tasks.core.neighbour_parts import Floats, Ints, equal_groups
 from gradatim.tasks.core.reduce import one_thread, processors
+from gradatim.tasks.core.row_numbers import counts, mapped_over, per_row, slices
 from gradatim.tasks.core.vector_rows import AnyVectors, vector_rows
 
 BLOCK = 1024
@@ -74,8 +75,12 @@ def nearest_earlier_in_groups(rows: AnyVectors, group: Ints) -> tuple[Floats, In
     Of `VectorRows` only the groups that are worked on are gathered.
     """
     found = vector_rows(rows)
-    similarity, index = np.full(len(rows), np.nan), np.full(len(rows), -1, dtype=np.int64)
-    starts = np.flatnonzero(np.diff(group, prepend=group[0] - 1)) if len(group) else np.zeros(0, dtype=np.int64)
+    similarity, index = per_row(len(rows), fill=np.nan), per_row(len(rows), np.int64, -1)
+    first = [np.zeros(0, dtype=np.int64)]
+    for part in slices(len(group)):
+        before = group[part.start - 1] if part.start else group[0] - 1
+        first.append(np.flatnonzero(np.diff(group[part], prepend=before)) + part.start)
+    starts = np.concatenate(first)
     ends = np.append(starts[1:], len(group))
 
     def fill(part: tuple[int, int]) -> None:
@@ -109,7 +114,7 @@ def bounded_clusters(
     found = k_means(rows, k, ids=ids, seed=seed, where=where)
     cluster, similarity = found.assign(rows)
     for _ in range(LEVELS):
-        size = np.bincount(cluster, minlength=len(found))
+        size = counts(cluster, len(found))
         large = np.flatnonzero(size > largest)
         stay = [found.centres[size <= largest]]
         for number in large.tolist():
@@ -121,5 +126,7 @@ def bounded_clusters(
             break
         found = replace(found, centres=np.concatenate(stay))
         cluster, similarity = found.assign(rows)
-    held, cluster = np.unique(cluster, return_inverse=True)
-    return replace(found, centres=found.centres[held]), cluster.astype(np.int64), similarity
+    held = counts(cluster, len(found)) > 0
+    number = np.cumsum(held) - 1
+    cluster = mapped_over(len(cluster), lambda part: number[cluster[part]], np.int64)
+    return replace(found, centres=found.centres[held]), cluster, similarity

@@ -24,7 +24,7 @@ from gradatim.storage.parts import fingerprint
 from gradatim.storage.publish import Published, Wanted
 from gradatim.storage.store import Store
 from gradatim.storage.tables import Dataset
-from gradatim.tasks.core.embeddings import collected
+from gradatim.tasks.core.mapped import collected
 from gradatim.tasks.core.registry import Config, Plugin
 
 SECTIONS = ("responses", "dynamics", "options", "features")
@@ -139,10 +139,14 @@ def read_columns(
 ) -> dict[str, pl.DataFrame]:
     """Read the columns that a method needs, with each table's ids; see `scan_columns`.
 
-    Vectors are memory-mapped where they are many (`embeddings.collected`), all else is in memory.
+    Examples and vectors come sorted by id, memory-mapped where they are many (`mapped.collected`); other tables are in
+    memory.
     """
     scans = scan_columns(dataset, versions, needs, where=where)
-    return {name: collected(scan) if name.startswith("features_") else scan.collect() for name, scan in scans.items()}
+    return {
+        name: collected(scan) if name == "examples" or name.startswith("features_") else scan.collect()
+        for name, scan in scans.items()
+    }
 
 
 def scan_columns(
@@ -296,7 +300,7 @@ def keep_only(
     if len(staying) == len({part.fingerprint for part in latest.parts}):
         return
     wanted = [Wanted(made, _absent, group=group) for made, group in staying.items()]
-    metadata = {k: v for k, v in latest.metadata.items() if k in ("bases", "grounds")}
+    metadata = {k: v for k, v in latest.metadata.items() if k in ("bases", "grounds", "ledgers")}
     dataset.publish(table, wanted, parents=parents, metadata=place.metadata(**metadata))
 
 

@@ -22,7 +22,7 @@ HELD = 2**26
 """Bytes up to which vectors that are made or gathered stay in memory rather than on disk (64 MB)."""
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Ints = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class VectorRows:
     ----------
     source : array, shape (M, d)
         In memory, memory-mapped, or anything that is indexed by slices and by arrays of places.
-    place : numpy.ndarray, shape (N,), int64, optional
+    place : numpy.ndarray of int, shape (N,), optional
         Row of `source` behind each row; all of them, in their order, by default.
     unit : bool
         Whether rows are brought to length 1 as they are read; those of zeros stay.
@@ -66,10 +66,12 @@ class VectorRows:
         return scaled(np.ascontiguousarray(part), norms_of(part)) if self.unit else part
 
     def view(self, rows: NDArray[Any]) -> VectorRows:
-        """Return some of these rows, by their places or by a mask; 8 bytes a row."""
-        places = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64, copy=False)
-        if self.place is None and len(places) == len(self) and (places == np.arange(len(self))).all():
+        """Return some of these rows, by their places or by a mask."""
+        if len(rows) == len(self) and self.place is None and _is_all(rows):
             return self
+        if rows.dtype == np.bool_ and rows.all():
+            return self
+        places = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         place = places if self.place is None else self.place[places]
         return VectorRows(self.source, place, self.unit, self.dtype)
 
@@ -97,6 +99,14 @@ class VectorRows:
         return np.asarray(total[0] / len(self) if len(self) else np.zeros(self.shape[1]))
 
 
+def _is_all(rows: NDArray[Any]) -> bool:
+    """Whether places, or a mask, are those of all rows in their order."""
+    if rows.dtype == np.bool_:
+        return bool(rows.all())
+    parts = (slice(start, min(start + SLICE, len(rows))) for start in range(0, len(rows), SLICE))
+    return all((rows[part] == np.arange(part.start, part.stop)).all() for part in parts)
+
+
 def rows_together(width: int, most: int) -> int:
     """Return how many rows of a width are held together: `most`, or as many as `NUMBERS` allow, but at least 1,024."""
     return max(1024, min(most, NUMBERS // max(1, width)))
@@ -110,8 +120,10 @@ def vector_rows(vectors: AnyVectors) -> VectorRows:
     return vectors if isinstance(vectors, VectorRows) else VectorRows(vectors, dtype=vectors.dtype)
 
 
-def scratch(rows: int, width: int, dtype: Any = np.float32) -> NDArray[Any]:
-    """Return an array to be filled: in memory up to `HELD` bytes, else on disk, and gone with the last that holds it.
+def scratch(rows: int, width: int, dtype: Any = np.float32, *, held: int | None = None) -> NDArray[Any]:
+    """Return an array to be filled: in memory up to `held` bytes, else on disk, and gone with the last that holds it.
+
+    `held` is `HELD` by default.
 
     Raises
     ------
@@ -119,7 +131,7 @@ def scratch(rows: int, width: int, dtype: Any = np.float32) -> NDArray[Any]:
         The disk that holds temporary files (``TMPDIR``) has not the room.
     """
     size = rows * width * np.dtype(dtype).itemsize
-    if size <= HELD:
+    if size <= (HELD if held is None else held):
         return np.zeros((rows, width), dtype=dtype)
     with tempfile.TemporaryFile(prefix="gradatim-") as file:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -14,16 +15,17 @@ from pydantic import Field
 from gradatim.schemas.errors import DataRefused
 from gradatim.tasks.core.centroids import Clustered, centroid_table, kept_clusters
 from gradatim.tasks.core.clusters import cluster_sums, k_means, occupancy_entropy
-from gradatim.tasks.core.cover import hashed_sample, k_centre, principal_map
-from gradatim.tasks.core.frames import polars_schema
+from gradatim.tasks.core.cover import hashed_part, hashed_sample, k_centre, principal_map
 from gradatim.tasks.core.intervals import wilson
 from gradatim.tasks.core.nearest_by_part import nearest_by_part
 from gradatim.tasks.core.picture import Picture
-from gradatim.tasks.core.reduce import group_sums, ordered_sum
+from gradatim.tasks.core.reduce import ordered_sum, sorted_sum
 from gradatim.tasks.core.registry import Cost, register
+from gradatim.tasks.core.row_numbers import by_code, codes_of, counted, numbered, per_row, slices
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.core.vector_rows import SLICE
 from gradatim.tasks.diversity.result import Diversity
+from gradatim.tasks.diversity.row_table import row_table
 from gradatim.tasks.diversity.vectors import Located, OnVectors, locate, text_column
 
 SOURCE = (
@@ -122,18 +124,22 @@ def coverage(tables: Mapping[str, pl.DataFrame], config: CoverageConfig, seed: i
                 remedy="name the training rows' value with train:",
             )
         group = None
-    everywhere = _nearest(found, config, np.arange(len(found.rows)), np.arange(len(found.rows)), seed)
+    every = numbered(len(found.rows))
+    everywhere = _nearest(found, config, every, every, seed)
     statistics += _distances("all", everywhere, "")
     if len(found.rows) == 1:
         warnings.append("there is one row: it has no other to be near to")
     measured = everywhere
     if group is None:
         cover = _centres(found, config, seed)
-        to_cover = _nearest(found, config, cover, np.delete(np.arange(len(found.rows)), cover), seed)
+        left = np.ones(len(found.rows), dtype=bool)
+        left[cover] = False
+        to_cover = _nearest(found, config, cover, every[left], seed)
         statistics += _covered("all", found, config, cover, to_cover, seed, "")
     else:
         cover = np.flatnonzero((group == config.train).fill_null(False).to_numpy())
-        rest = group.filter((group != config.train).fill_null(False)).unique().sort().to_list()
+        rest = counted(group)["name"].sort().to_list()
+        rest.remove(config.train)
         parts = []
         for value in rest:
             rows = np.flatnonzero((group == value).fill_null(False).to_numpy())
@@ -156,7 +162,7 @@ def coverage(tables: Mapping[str, pl.DataFrame], config: CoverageConfig, seed: i
     parameters = {**config.model_dump(), "vectors": found.name, "k": len(clusters), "seed": seed}
     label = config.features or ("" if config.column == "input" else config.column)
     domain = _column(found.rows, config.by, "domain")
-    if domain is not None and domain.drop_nulls().n_unique() > MEASURED:
+    if domain is not None and len(counted(domain)) > MEASURED:
         warnings.append(f"the {MEASURED} most frequent values of {config.by} have numbers of their own")
     return Diversity(
         method=f"coverage({label})" if label else "coverage",
@@ -197,23 +203,24 @@ def _whole(
 ) -> list[Statistic]:
     """What is said of all rows, and of each value of `by`, from sums and counts."""
     domain = _column(found.rows, config.by, "domain")
-    codes, names = np.zeros(len(found.rows), dtype=np.int64), ["all"]
+    codes, names = per_row(len(found.rows), np.int32), ["all"]
     statistics: list[Statistic] = []
     half = 2 if config.metric == "cosine" else 1
     name = "coverage_mean_distance" if config.metric == "cosine" else "coverage_mean_squared_distance"
     sets = [(codes, names)]
     if domain is not None:
-        common = domain.drop_nulls().alias("name").value_counts(name="n").sort("n", "name", descending=[True, False])
-        values = common["name"].head(MEASURED).sort()
-        place = domain.replace_strict(values, np.arange(len(values)), default=-1, return_dtype=pl.Int64).to_numpy()
-        sets.append((place, [f"{config.by}={value}" for value in values.to_list()]))
+        values = counted(domain)["name"].head(MEASURED).sort()
+        sets.append((codes_of(domain, values), [f"{config.by}={value}" for value in values.to_list()]))
     totals, squares = _sums(found, config, [(code, len(labels)) for code, labels in sets])
     for (code, labels), total in zip(sets, totals, strict=True):
-        held = code >= 0
-        n = np.bincount(code[held], minlength=len(labels))
-        clique = remote_clique(total, group_sums(code[held], squares[held], len(labels)), n.astype(np.float64)) / half
+        rows, ends = by_code(code, len(labels))
+        n = np.diff(ends)
+        spread = np.array([sorted_sum(squares[rows[a:b]]) for a, b in pairwise(ends.tolist())])
+        clique = remote_clique(total, spread, n.astype(np.float64)) / half
         size = np.zeros((len(labels), k), dtype=np.int64)
-        np.add.at(size, (code[held], cluster[held]), 1)
+        for part in slices(len(code)):
+            held = code[part] >= 0
+            np.add.at(size, (code[part][held], cluster[part][held]), 1)
         for i, label in enumerate(labels):
             entropy, count = occupancy_entropy(size[i]), int(n[i])
             statistics += [
@@ -232,7 +239,7 @@ def _sums(
     """Sum the rows of each group, of several ways to group them, and the squares of each row, some rows at a time."""
     centre = 0.0 if config.metric == "cosine" else found.matrix.mean()
     totals = [np.zeros((k, found.matrix.shape[1])) for _, k in groups]
-    squares = np.empty(len(found.rows))
+    squares = per_row(len(found.rows))
     for part, some in found.matrix.slices(SLICE):
         rows = some.astype(np.float64) - centre
         squares[part] = np.einsum("nd,nd->n", rows, rows)
@@ -253,7 +260,7 @@ def _nearest(
 ) -> Nearest:
     """Ask rows, or a hashed sample of them, for their nearest one `among` others."""
     limit = max(config.queries, PRODUCTS // max(1, len(among)))
-    picks = rows[hashed_sample(found.ids.gather(rows), limit, seed, "coverage/queries")]
+    picks = hashed_part(found.ids, rows, limit, seed, "coverage/queries")
     if not len(picks):
         return Nearest(picks, picks, np.zeros(0), False)
     index, measure = nearest_by_part(found.matrix, found.ids, among, picks, metric=config.metric, where=WHERE)
@@ -317,20 +324,9 @@ def _column(rows: pl.DataFrame, name: str, default: str) -> pl.Series | None:
 
 
 def _table(found: Located, asked: Nearest, cluster: NDArray[np.int64], config: CoverageConfig) -> pl.DataFrame:
-    value = np.full(len(found.rows), np.nan)
-    value[asked.rows] = asked.away
-    place = np.full(len(found.rows), -1)
-    place[asked.rows] = asked.index
-    names = found.ids.gather(np.maximum(place, 0)).set(pl.Series(place < 0), None)
-    columns = {
-        "example_id": found.ids,
-        "method": pl.repeat("coverage", len(found.rows), eager=True),
-        "value": pl.Series(value).fill_nan(None),
-        "cluster": pl.Series(cluster),
-        "nearest_id": names,
-        "nearest_similarity": pl.Series(similarity(value, config.metric)).fill_nan(None),
-    }
-    return pl.DataFrame(columns).cast(polars_schema("diversity"))  # type: ignore[arg-type]
+    value, place = per_row(len(found.rows), fill=np.nan), per_row(len(found.rows), np.int64, -1)
+    value[asked.rows], place[asked.rows] = asked.away, asked.index
+    return row_table("coverage", found.ids, value, cluster, place, lambda part: similarity(value[part], config.metric))
 
 
 def _draw_map(found: Located, colour: pl.Series | None, config: CoverageConfig, seed: int) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -12,14 +12,15 @@ from pydantic import Field
 
 from gradatim.schemas.errors import DataRefused
 from gradatim.tasks.core.clusters import cluster_sums
-from gradatim.tasks.core.frames import polars_schema
 from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.ranks import percentile_and_bin
 from gradatim.tasks.core.reduce import one_thread, ordered_sum
 from gradatim.tasks.core.registry import Cost, register
+from gradatim.tasks.core.row_numbers import by_code, codes_of, per_row, slices
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.core.vector_rows import AnyVectors
 from gradatim.tasks.diversity.result import Diversity
+from gradatim.tasks.diversity.row_table import row_table
 from gradatim.tasks.diversity.vectors import OnVectors, locate, subset_names, text_column
 
 SOURCE = (
@@ -69,14 +70,14 @@ def domain_scores(matrix: AnyVectors, code: NDArray[np.int64], centres: Floats) 
     """
     length = np.sqrt(np.einsum("kd,kd->k", centres, centres))[:, None]
     unit = np.divide(centres, length, out=np.zeros_like(centres), where=length > 1e-9)
-    others, own = unit.sum(axis=0), np.empty(len(matrix))
-    total = np.empty(len(matrix))
-    for start in range(0, len(matrix), CHUNK):
-        part = slice(start, start + CHUNK)
+    others = unit.sum(axis=0)
+    inter, intra = per_row(len(matrix)), per_row(len(matrix))
+    for part in slices(len(matrix), CHUNK):
         rows = matrix[part].astype(np.float64)
-        own[part] = np.einsum("nd,nd->n", rows, unit[code[part]])
-        total[part] = np.einsum("nd,d->n", rows, others)
-    return np.round((total - own) / max(1, len(centres) - 1), 9), np.round(own, 9)
+        own = np.einsum("nd,nd->n", rows, unit[code[part]])
+        total = np.einsum("nd,d->n", rows, others)
+        inter[part], intra[part] = np.round((total - own) / max(1, len(centres) - 1), 9), np.round(own, 9)
+    return inter, intra
 
 
 def squared_distances(matrix: AnyVectors, centres: Floats) -> Iterator[Floats]:
@@ -134,44 +135,39 @@ def domain_bands(tables: Mapping[str, pl.DataFrame], config: DomainBandsConfig, 
     warnings = list(found.warnings)
     if not held.all():
         warnings.append(f"{int((~held).sum()):,} rows have no {config.by} and are in no band")
-    ids, matrix = found.ids.filter(by.is_not_null()), found.matrix.view(held)
-    code = by.drop_nulls().replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64).to_numpy()
-    n = np.bincount(code, minlength=len(names))
+    ids, matrix, code = found.ids, found.matrix.view(held), codes_of(by, names)
+    if not held.all():
+        ids, code = ids.filter(by.is_not_null()), code[held]
+    order, ends = by_code(code, len(names))
+    n = np.diff(ends)
     centres = cluster_sums(matrix, code, len(names)) / n[:, None]
     inter, intra = domain_scores(matrix, code, centres)
     own = _to_own(matrix, code, centres)
     tau = config.tau or max(ordered_sum(own) / len(own), 1e-9)
-    entropy = np.concatenate([domain_entropy(squared, tau) for squared in squared_distances(matrix, centres)])
+    entropy, start = per_row(len(code)), 0
+    for squared in squared_distances(matrix, centres):
+        entropy[start : start + len(squared)] = domain_entropy(squared, tau)
+        start += len(squared)
     value = {"inter": inter, "intra": intra, "entropy": entropy}[config.score]
-    band = np.empty(len(code), dtype=np.int64)
+    band = per_row(len(code), np.int32)
     pairs = pdist(centres)
     statistics = [
         Statistic("all", "domain_inter", ordered_sum(pairs) / len(pairs), len(code)),
         Statistic("all", "domains", float(len(names)), len(code)),
-        *_means("all", np.ones(len(code), dtype=bool), inter, intra, entropy, own),
+        *_means("all", slice(None), inter, intra, entropy, own),
     ]
     for i, name in enumerate(names):
-        rows = code == i
-        band[rows] = percentile_and_bin(ids.filter(pl.Series(rows)), value[rows], config.bands)[1]
+        rows = order[ends[i] : ends[i + 1]]
+        band[rows] = percentile_and_bin(ids.gather(rows), value[rows], config.bands)[1]
         statistics += _means(f"{config.by}={name}", rows, inter, intra, entropy, own)
     small = [name for name, count in zip(names, n.tolist(), strict=True) if count < config.bands]
     if small:
         warnings.append(f"{len(small)} domains have fewer rows than bands: {', '.join(small[:5])}")
     parameters = {**config.model_dump(), "temperature": tau, "vectors": found.name}
-    table = pl.DataFrame(
-        {
-            "example_id": ids,
-            "method": pl.repeat("domain_bands", len(ids), eager=True),
-            "value": value,
-            "cluster": band,
-            "nearest_id": pl.repeat(None, len(ids), dtype=pl.String, eager=True),
-            "nearest_similarity": pl.repeat(None, len(ids), dtype=pl.Float64, eager=True),
-        }
-    )
     return Diversity(
         method=f"domain_bands({config.score})",
         statistics=statistics_table(statistics, parameters),
-        table=table.cast(polars_schema("diversity")),  # type: ignore[arg-type]
+        table=row_table("domain_bands", ids, value, band),
         main="domain_inter",
         parameters=parameters,
         source=SOURCE,
@@ -188,18 +184,17 @@ def domain_bands(tables: Mapping[str, pl.DataFrame], config: DomainBandsConfig, 
 
 
 def _means(
-    subset: str, rows: NDArray[np.bool_], inter: Floats, intra: Floats, entropy: Floats, own: Floats
+    subset: str, rows: NDArray[Any] | slice, inter: Floats, intra: Floats, entropy: Floats, own: Floats
 ) -> list[Statistic]:
-    n = int(rows.sum())
+    n = len(inter[rows])
     found = {"phi_inter": inter, "phi_intra": intra, "entropy": entropy, "intra": own}
     return [Statistic(subset, f"domain_{name}", ordered_sum(values[rows]) / n, n) for name, values in found.items()]
 
 
 def _to_own(matrix: AnyVectors, code: NDArray[np.int64], centres: Floats) -> Floats:
     """Return the squared distance of each row to the centre of its domain."""
-    own = np.empty(len(matrix))
-    for start in range(0, len(matrix), CHUNK):
-        part = slice(start, start + CHUNK)
+    own = per_row(len(matrix))
+    for part in slices(len(matrix), CHUNK):
         away = matrix[part] - centres[code[part]]
         own[part] = np.einsum("nd,nd->n", away, away)
     return own

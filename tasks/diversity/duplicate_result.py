@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from gradatim.schemas.summary import SummaryTable
 from gradatim.tasks.core import format as fmt
 from gradatim.tasks.core.components import Cut, cut_giants
-from gradatim.tasks.core.frames import polars_schema
 from gradatim.tasks.core.minhash import Bands
 from gradatim.tasks.core.picture import Picture
+from gradatim.tasks.core.row_numbers import per_row
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.result import Diversity
+from gradatim.tasks.diversity.row_table import row_table
 
 _COMPONENTS, _IDS = 10, 5  # shown in the table
 
@@ -61,23 +63,20 @@ def result(
 ) -> Diversity:
     """Form the components and tell what there is; arguments as the plug-in's settings, `rows` counts all examples."""
     n, pairs = len(found.ids), found.pairs
-    index = pl.DataFrame({"id": found.ids}).with_row_index("row")
-    placed = pairs.join(index.rename({"row": "left"}), left_on="left_id", right_on="id", maintain_order="left").join(
-        index.rename({"row": "right"}), left_on="right_id", right_on="id", maintain_order="left"
-    )
-    places = placed.select("left", "right").to_numpy().astype(np.int64).reshape(-1, 2)
+    places = np.stack([_places(found.ids, pairs[end]) for end in ("left_id", "right_id")], axis=1)
     cut = cut_giants(n, places, pairs["similarity"].to_numpy(), threshold, share=giant, step=step)
     raised = pl.Series(cut.thresholds)
     decided = pairs.with_columns(threshold=pl.max_horizontal("threshold", raised))
-    size = np.bincount(cut.labels)
+    tied, size = np.unique(cut.labels[np.unique(places)], return_counts=True)  # all others are of one row
+    groups = int(cut.labels.max(initial=-1)) + 1
     exact = int((pairs["method"] == "exact").sum())
     statistics = {
-        "share": (n - len(size)) / n,
+        "share": (n - groups) / n,
         "exact_share": exact / n,
         "pairs": float(cut.kept.sum()),
         "components": float((size > 1).sum()),
         "rows": float(size[size > 1].sum()),
-        "largest_share": float(size.max() / n),
+        "largest_share": float(size.max(initial=1) / n),
         "candidates": float(found.candidates),
         "not_compared": float(found.left_out),
     }
@@ -88,27 +87,31 @@ def result(
         statistics=statistics_table(
             [Statistic("all", f"near_duplicates_{key}", value, n) for key, value in statistics.items()], parameters
         ),
-        table=_rows(found, cut, name),
+        table=_rows(found, cut, places, name),
         main="near_duplicates_share",
         parameters=parameters,
         source=source,
         warnings=tuple(_warnings(found, cut, rows, n, giant)),
         pairs=decided,
         pictures=_pictures(found, threshold),
-        tables=_largest(found, cut, places, size),
+        tables=_largest(found, cut, places, tied, size),
     )
 
 
-def _rows(found: Facts, cut: Cut, name: str) -> pl.DataFrame:
+def _places(ids: pl.Series, wanted: pl.Series) -> NDArray[np.int64]:
+    """Return where ids stand among sorted ones."""
+    return np.asarray(ids.search_sorted(wanted).to_numpy(), dtype=np.int64)
+
+
+def _rows(found: Facts, cut: Cut, places: NDArray[np.int64], name: str) -> pl.DataFrame:
     """Each row's component, and its nearest partner: most similar, then smallest id."""
-    one = found.pairs.select(example_id="left_id", nearest_id="right_id", nearest_similarity="similarity")
-    two = found.pairs.select(example_id="right_id", nearest_id="left_id", nearest_similarity="similarity")
-    near = pl.concat([one, two]).sort("example_id", "nearest_similarity", "nearest_id", descending=[False, True, False])
-    near = near.unique("example_id", keep="first", maintain_order=True)
-    frame = pl.DataFrame({"example_id": found.ids, "cluster": cut.labels}).join(near, on="example_id", how="left")
-    frame = frame.with_columns(method=pl.lit(name), value="nearest_similarity")
-    schema = polars_schema("diversity")
-    return frame.select(pl.col(column).cast(kind) for column, kind in schema.items()).sort("example_id")
+    rows, other = (np.concatenate([places[:, a], places[:, b]]) for a, b in ((0, 1), (1, 0)))
+    alike = np.tile(found.pairs["similarity"].to_numpy(), 2)
+    order = np.lexsort((other, -alike, rows))
+    order = order[np.flatnonzero(np.diff(rows[order], prepend=-1))]
+    value, nearest = per_row(len(found.ids), fill=np.nan), per_row(len(found.ids), np.int64, -1)
+    value[rows[order]], nearest[rows[order]] = alike[order], other[order]
+    return row_table(name, found.ids, value, cut.labels, nearest, lambda part: value[part])
 
 
 def _warnings(found: Facts, cut: Cut, rows: int, n: int, giant: float) -> list[str]:
@@ -154,21 +157,21 @@ def _pictures(found: Facts, threshold: float) -> dict[str, Picture]:
     return pictures
 
 
-def _largest(found: Facts, cut: Cut, places: Any, size: Any) -> tuple[SummaryTable, ...]:
-    """List the largest components: number, rows, least similarity of a pair, first ids."""
+def _largest(found: Facts, cut: Cut, places: Any, tied: Any, size: Any) -> tuple[SummaryTable, ...]:
+    """List the largest components: number, rows, least similarity of a pair, first ids; `tied` are their numbers."""
     order = np.argsort(-size, kind="stable")[:_COMPONENTS]
     order = order[size[order] > 1]
     if not len(order):
         return ()
     kept = places[cut.kept]
     least = np.full(len(size), np.inf)
-    np.minimum.at(least, cut.labels[kept[:, 0]], found.pairs["similarity"].to_numpy()[cut.kept])
+    np.minimum.at(least, np.searchsorted(tied, cut.labels[kept[:, 0]]), found.pairs["similarity"].to_numpy()[cut.kept])
     rows = []
     for number in order:
-        first = np.flatnonzero(cut.labels == number)[:_IDS]
+        first = np.flatnonzero(cut.labels == tied[number])[:_IDS]
         ids = ", ".join(found.ids.gather(first).to_list())
         rows.append(
-            (int(number), int(size[number]), float(least[number]), ids + (", …" if size[number] > _IDS else ""))
+            (int(tied[number]), int(size[number]), float(least[number]), ids + (", …" if size[number] > _IDS else ""))
         )
     more = int((size > 1).sum()) - len(rows)
     note = f"{more:,} more in the column cluster of the table diversity" if more else ""

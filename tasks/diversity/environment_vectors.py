@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.hashing import uniform
 from gradatim.tasks.core.embeddings import features_at_hand, placed_rows
+from gradatim.tasks.core.mapped import taken
+from gradatim.tasks.core.row_numbers import counted, mapped_over, matched, per_row, twice
 from gradatim.tasks.core.two_sample import folds
 from gradatim.tasks.core.vector_rows import VectorRows
 from gradatim.tasks.diversity.environments import EnvironmentConfig, Environments, as_text, codes, environments_of
@@ -99,17 +101,16 @@ def placed_vectors(
     """
     environments = environments_of(tables, config, where)
     examples = tables["examples"]
-    known = examples.select(
-        pl.col("example_id").cast(pl.String),
-        environment=pl.Series(codes(as_text(examples, config.environment, where), environments.names)),
-        label=as_text(examples, label, where) if label else pl.lit(None, pl.String),
-        key=as_text(examples, together, where) if together else pl.col("example_id").cast(pl.String),
-    )
-    twice = known["example_id"].is_duplicated()
-    if twice.any():
-        raise DataRefused(
-            f"the id {known['example_id'].filter(twice).sort()[0]!r} stands twice", where=where, expected="unique ids"
-        )
+    examples = examples if examples["example_id"].is_sorted() else examples.sort("example_id")
+    names_of = examples["example_id"].cast(pl.String)
+    again = twice(names_of)
+    if again is not None:
+        raise DataRefused(f"the id {again!r} stands twice", where=where, expected="unique ids")
+    code = codes(as_text(examples, config.environment, where), environments.names)
+    known = [names_of.alias("example_id")]
+    known += [
+        as_text(examples, column, where).alias(name) for column, name in ((label, "label"), (together, "key")) if column
+    ]
     if features or any(name.startswith("features_") for name in tables):
         names = [features] if features else features_at_hand(tables, where)
         if len(names) > 1:
@@ -118,16 +119,16 @@ def placed_vectors(
         kind = "features"
     else:
         ids, matrix, kind = (*_hashed(examples, column, where), "hashed words")
-    rows = (
-        pl.DataFrame({"example_id": ids})
-        .with_row_index("row")
-        .join(known.filter(pl.col("environment") >= 0), on="example_id", how="inner")
-        .sort("row")
-    )
-    lacking = int((known["environment"] >= 0).sum()) - len(rows)
-    ids, key = rows["example_id"], rows["key"].fill_null(rows["example_id"])
-    matrix = matrix.view(rows["row"].to_numpy())
-    code = rows["environment"].to_numpy()
+    wanted = code >= 0
+    places, vectors = matched(names_of, ids)
+    if not wanted.all():
+        held = wanted[places]
+        places, vectors = places[held], vectors[held]
+    lacking = int(wanted.sum()) - len(places)
+    whole = len(places) == len(examples)
+    rows = pl.DataFrame(known) if whole else taken(pl.DataFrame(known), places)
+    ids, matrix = rows["example_id"], matrix.view(vectors)
+    code = code if whole else code[places]
     empty = [name for i, name in enumerate(environments.names) if not (code == i).any()]
     if empty:
         raise DataRefused(
@@ -135,7 +136,7 @@ def placed_vectors(
             where=where,
             expected="a vector of each environment's examples",
         )
-    labels = tuple(rows["label"].drop_nulls().unique().sort().to_list())
+    labels = tuple(counted(rows["label"])["name"].sort().to_list()) if label else ()
     if label and not labels:
         raise DataRefused(f"column {label!r} has no value", where=where, expected="labels of examples with a vector")
     if len(labels) > MOST_LABELS:
@@ -151,8 +152,15 @@ def placed_vectors(
     unlabelled = rows["label"].null_count() if label else 0
     if unlabelled:
         warnings.append(f"{unlabelled:,} examples have no {label}")
+    key = rows["key"] if together else ids
+
+    def fold(part: slice) -> Integers:
+        return folds(key[part].fill_null(ids[part]), seed)
+
+    number = codes(rows["label"], labels) if label else per_row(len(rows), np.int32, -1)
+    draw = mapped_over(len(ids), lambda part: uniform(ids[part], seed, "shift auc"))
     return Placed(
-        ids, matrix, code, codes(rows["label"], labels), folds(key, seed), uniform(ids, seed, "shift auc"),
+        ids, matrix, code, number, mapped_over(len(ids), fold, np.int64), draw,
         environments, labels, tuple(warnings), kind,
     )  # fmt: skip
 

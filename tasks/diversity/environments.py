@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.summary import SummaryTable
 from gradatim.tasks.core.registry import Config
+from gradatim.tasks.core.row_numbers import codes_of, counted
 from gradatim.tasks.core.statistics import Statistic
 
 MOST_PAIRS = 200
@@ -86,7 +87,7 @@ def environments_of(tables: Mapping[str, pl.DataFrame], config: EnvironmentConfi
         There is one environment alone.
     """
     column = as_text(tables["examples"], config.environment, where)
-    names: tuple[str, ...] = tuple(column.drop_nulls().unique().sort().to_list())
+    names: tuple[str, ...] = tuple(counted(column)["name"].sort().to_list())
     if len(names) < 2:
         raise DataRefused(
             f"column {config.environment!r} has {len(names)} value in {len(column):,} rows",
@@ -130,9 +131,7 @@ def environments_of(tables: Mapping[str, pl.DataFrame], config: EnvironmentConfi
 
 def codes(column: pl.Series, names: Iterable[str]) -> NDArray[np.int32]:
     """Return the number of each row's environment, -1 where it has none."""
-    listed = list(names)
-    numbers = column.replace_strict(listed, list(range(len(listed))), default=-1, return_dtype=pl.Int32)
-    return np.asarray(numbers.fill_null(-1).to_numpy(), dtype=np.int32)
+    return codes_of(column, list(names))
 
 
 def as_text(examples: pl.DataFrame, column: str, where: str) -> pl.Series:

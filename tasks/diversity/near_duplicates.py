@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import polars as pl
 from pydantic import Field, model_validator
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.tasks.core.embeddings import features_at_hand
+from gradatim.tasks.core.mapped import taken
 from gradatim.tasks.core.near_duplicates import Compared, Scheme, compare, signatures
 from gradatim.tasks.core.registry import Config, Cost, register
+from gradatim.tasks.core.row_numbers import twice
 from gradatim.tasks.diversity.duplicate_nights import Comparison
 from gradatim.tasks.diversity.duplicate_result import Facts, result
 from gradatim.tasks.diversity.duplicate_vectors import alike_vectors
@@ -22,6 +25,8 @@ SOURCE = (
     "Similarity search in high dimensions via hashing"
 )
 WHERE = "diversity near_duplicates"
+PART = 2**17
+"""Rows that are signed together."""
 Using = Literal["exact", "minhash", "embedding"]
 THRESHOLDS: dict[str, float] = {"exact": 1.0, "minhash": 0.8, "embedding": 0.9}
 
@@ -85,7 +90,8 @@ def near_duplicates(tables: Mapping[str, pl.DataFrame], config: NearDuplicatesCo
     and counted. `seed` is not used.
     """
     examples = tables["examples"]
-    if examples["example_id"].null_count() or examples["example_id"].is_duplicated().any():
+    ids = examples["example_id"]
+    if ids.null_count() or (twice(ids) is not None if ids.is_sorted() else ids.is_duplicated().any()):
         raise DataRefused("an example_id is null or stands twice", where=WHERE, expected="one row an example")
     way, features = _way(tables, config)
     if way == "embedding":
@@ -181,14 +187,21 @@ def _alike_texts(examples: pl.DataFrame, asked: Comparison) -> Facts:
     is_text = kind == pl.String or isinstance(kind, pl.Categorical | pl.Enum | pl.Null)
     require_text(asked.column, examples.columns, kind, is_text=is_text)
     frame = examples.select(pl.col("example_id").cast(pl.String), text=pl.col(asked.column).cast(pl.String))
-    frame = frame.sort("example_id")
+    frame = frame if frame["example_id"].is_sorted() else frame.sort("example_id")
+    worded = [np.zeros(0, dtype=bool)]
 
     def texts(wanted: pl.Series) -> pl.DataFrame:
-        return frame.join(wanted.to_frame("example_id"), on="example_id", how="semi", maintain_order="left")
+        return frame[frame["example_id"].search_sorted(wanted.sort())]
 
-    kept = signatures(frame, asked.scheme, banded=asked.banded)
-    compared = compare(kept, texts, asked.scheme)
-    return facts(kept.drop_nulls("digest")["example_id"], compared, asked)
+    def signed() -> Iterator[pl.DataFrame]:
+        for part in frame.iter_slices(PART):
+            kept = signatures(part, asked.scheme, banded=asked.banded)
+            worded.append(kept["digest"].is_not_null().to_numpy())
+            yield kept
+
+    compared = compare(signed(), texts, asked.scheme)
+    held, ids = np.concatenate(worded), frame.select("example_id")
+    return facts((ids if held.all() else taken(ids, np.flatnonzero(held)))["example_id"], compared, asked)
 
 
 def facts(ids: pl.Series, compared: Compared, asked: Comparison) -> Facts:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -11,15 +12,15 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from gradatim.schemas.errors import UsageError
-from gradatim.schemas.hashing import random_bits
 from gradatim.tasks.core.centroids import Clustered, centroid_table, kept_clusters
-from gradatim.tasks.core.frames import polars_schema
 from gradatim.tasks.core.intervals import wilson
 from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.redundancy import bounded_clusters, nearest_earlier_in_groups
 from gradatim.tasks.core.registry import Cost, register
+from gradatim.tasks.core.row_numbers import bits_of, by_code, counts, mapped_over, per_row, slices
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.result import Diversity
+from gradatim.tasks.diversity.row_table import row_table
 from gradatim.tasks.diversity.vectors import OnVectors, locate, subset_names, text_column
 
 SOURCE = (
@@ -105,11 +106,15 @@ def semdedup(tables: Mapping[str, pl.DataFrame], config: SemDeDupConfig, seed: i
         )
     else:
         clusters, cluster, near = kept
-    order = _order(found.ids, cluster, near, config.order, seed)
-    similarity, index = np.full(n, np.nan), np.full(n, -1, dtype=np.int64)
-    value, place = nearest_earlier_in_groups(found.matrix.view(order), cluster[order])
-    similarity[order], index[order] = value, np.where(place >= 0, order[place], -1)
-    size = np.bincount(cluster, minlength=len(clusters))
+    order = _order(found.ids, cluster, len(clusters), near, config.order, seed)
+    similarity, index = per_row(n), per_row(n, np.int64)
+    value, place = nearest_earlier_in_groups(
+        found.matrix.view(order), mapped_over(n, lambda part: cluster[order[part]], np.int64)
+    )
+    for part in slices(n):
+        similarity[order[part]] = value[part]
+        index[order[part]] = np.where(place[part] >= 0, order[place[part]], -1)
+    size = counts(cluster, len(clusters))
     if size.max() > config.largest and not isinstance(kept, str):
         warnings.append(
             f"a released cluster holds {size.max():,} rows (largest: {config.largest:,}), which takes long to compare: "
@@ -133,21 +138,10 @@ def semdedup(tables: Mapping[str, pl.DataFrame], config: SemDeDupConfig, seed: i
             statistics.append(Statistic(subset, metric, removed / len(scores), len(scores), share.low, share.high))
     parameters = {**config.model_dump(), "k": len(size), "vectors": found.name, "seed": seed}
     label = config.features or ("" if config.column == "input" else config.column)
-    names = found.ids.gather(np.maximum(index, 0)).set(pl.Series(index < 0), None)
-    table = pl.DataFrame(
-        {
-            "example_id": found.ids,
-            "method": pl.repeat("semdedup", n, eager=True),
-            "value": pl.Series(similarity).fill_nan(None),
-            "cluster": cluster,
-            "nearest_id": names,
-            "nearest_similarity": pl.Series(similarity).fill_nan(None),
-        }
-    )
     return Diversity(
         method=f"semdedup({label})" if label else "semdedup",
         statistics=statistics_table(statistics, parameters),
-        table=table.cast(polars_schema("diversity")),  # type: ignore[arg-type]
+        table=row_table("semdedup", found.ids, similarity, cluster, index, lambda part: similarity[part]),
         main=f"semdedup_removed_{config.epsilons[len(config.epsilons) // 2]:g}",
         parameters=parameters,
         source=SOURCE,
@@ -170,12 +164,16 @@ def _bound(epsilon: float) -> float:
 
 
 def _order(
-    ids: pl.Series, cluster: NDArray[np.int64], near: NDArray[np.float64], order: str, seed: int
-) -> NDArray[np.int64]:
+    ids: pl.Series, cluster: NDArray[np.int64], k: int, near: NDArray[np.float64], order: str, seed: int
+) -> NDArray[Any]:
     """Sort rows by cluster, then by the order wanted, ties by id (the rows stand in order of ids)."""
-    if order == "random":
-        return np.lexsort((random_bits(ids, seed, "semdedup/order"), cluster)).astype(np.int64)
-    return np.lexsort((near if order == "far-first" else -near, cluster)).astype(np.int64)
+    by = bits_of(ids, seed, "semdedup/order") if order == "random" else near
+    rows, starts = by_code(cluster, k)
+    for start, end in pairwise(starts.tolist()):
+        some = rows[start:end]
+        key = by[some]
+        rows[start:end] = some[np.argsort(-key if order == "near-first" else key, kind="stable")]
+    return rows
 
 
 def _draw_curve(similarity: NDArray[np.float64]) -> object:

@@ -10,12 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator
 
 from gradatim.schemas.errors import DataRefused, UsageError
-from gradatim.schemas.hashing import random_bits
 from gradatim.tasks.core.clusters import cluster_sums
+from gradatim.tasks.core.cover import hashed_part
 from gradatim.tasks.core.frames import polars_schema
 from gradatim.tasks.core.picture import Picture
 from gradatim.tasks.core.reduce import moments, one_thread, ordered_sum
 from gradatim.tasks.core.registry import Cost, register
+from gradatim.tasks.core.row_numbers import by_code, codes_of, counted, per_row
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.diversity.coverage import remote_clique
 from gradatim.tasks.diversity.result import Diversity
@@ -165,7 +166,7 @@ def subsets(tables: Mapping[str, pl.DataFrame], config: SubsetsConfig, seed: int
     found = locate(tables, config.features, config.column, WHERE)
     warnings = list(found.warnings)
     by = text_column(found.rows, config.by, WHERE)
-    sizes = by.drop_nulls().alias("name").value_counts(name="n").sort("n", "name", descending=[True, False])
+    sizes = counted(by)
     names = subset_names(by, WHERE)
     if len(names) < 2:
         raise DataRefused(
@@ -176,14 +177,13 @@ def subsets(tables: Mapping[str, pl.DataFrame], config: SubsetsConfig, seed: int
         )
     if by.null_count():
         warnings.append(f"{by.null_count():,} rows have no {config.by} and are in no subset")
-    code = by.replace_strict(names, np.arange(len(names)), default=-1, return_dtype=pl.Int64).fill_null(-1).to_numpy()
-    n = np.bincount(code[code >= 0], minlength=len(names))
+    code = codes_of(by, names)
+    order, ends = by_code(code, len(names))
+    n = np.diff(ends)
     totals = cluster_sums(found.matrix, code, len(names))
-    squares = np.empty(len(code))
+    squares = per_row(len(code))
     for part, some in found.matrix.slices():
         squares[part] = np.einsum("nd,nd->n", some, some, dtype=np.float64)
-    order = np.argsort(code, kind="stable")
-    ends = np.searchsorted(code[order], np.arange(len(names) + 1))
     of = [order[ends[i] : ends[i + 1]] for i in range(len(names))]
     per = np.array([ordered_sum(squares[here]) for here in of])
     distance = remote_clique(totals, per, n.astype(np.float64)) / 2
@@ -278,8 +278,7 @@ def _mean_distance(x: Floats, y: Floats) -> float:
 def _sample(ids: pl.Series, rows: NDArray[np.int64], size: int, seed: int) -> NDArray[np.int64]:
     if len(rows) <= size:
         return rows
-    bits = random_bits(ids.gather(rows), seed, "subsets/sample")
-    return np.sort(rows[np.argpartition(bits, size - 1)[:size]])
+    return hashed_part(ids, rows, size, seed, "subsets/sample")
 
 
 def _entropy(p: Floats) -> float:

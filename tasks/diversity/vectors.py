@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.tables import EMBEDDING
-from gradatim.tasks.core.embeddings import finite, numbers
+from gradatim.tasks.core.embeddings import finite, numbers, require_vectors
+from gradatim.tasks.core.mapped import taken
 from gradatim.tasks.core.neighbour_parts import norms_of
 from gradatim.tasks.core.registry import Config
+from gradatim.tasks.core.row_numbers import counted, matched, twice
 from gradatim.tasks.core.vector_rows import SLICE, VectorRows, scratch
 
 HASHED_WIDTH = 256
@@ -129,6 +131,7 @@ def vector_source(
                 where=where,
                 expected=", ".join(known) or "a table features_NAME beside examples",
             )
+        require_vectors(tables[name], f"{where}: features {features}")
         left, place = _matched(examples, tables[name], f"{where}: features {features}")
         vectors = tables[name][EMBEDDING]
     else:
@@ -145,7 +148,7 @@ def vector_source(
         kept = held[rows]
         left = np.flatnonzero(kept) if left is None else left[kept]
         place = rows[kept]
-    rows_of = examples if left is None else examples[left]
+    rows_of = examples if left is None else taken(examples, left)
     if vectors.dtype == pl.String:
         texts = vectors if place is None else vectors.gather(place)
         return rows_of, VectorRows(HashedTexts(texts), dtype=np.float64)
@@ -198,7 +201,7 @@ def locate(
     """Find the vectors of the examples, those without (or, under cosine, without a direction) left out.
 
     Parameters as for `vector_source`. Raises `DataRefused` where no example has one, or one holds NaN or infinity (the
-    first id is named). Vectors are looked through some rows at a time and stay where they are: 9 bytes a row.
+    first id is named). Vectors are looked through some rows at a time and stay where they are: 1 byte a row.
     """
     rows, source = vector_source(tables, features, column, where)
     text = isinstance(source.source, HashedTexts)
@@ -218,7 +221,7 @@ def locate(
         if not held.all():
             count = len(held) - int(held.sum())
             warnings.append(f"{count:,} examples have a vector of zeros (no words?) and were left out")
-            rows, matrix = rows.filter(pl.Series(held)), matrix.view(held)
+            rows, matrix = taken(rows, np.flatnonzero(held)), matrix.view(held)
         matrix = replace(matrix, unit=True)
     if not len(rows):
         raise DataRefused(
@@ -276,7 +279,7 @@ def text_column(examples: pl.DataFrame, column: str, where: str) -> pl.Series:
 
 def subset_names(column: pl.Series, where: str) -> list[str]:
     """Return the values of a text column of subsets, sorted; raises `UsageError` for more than `SUBSETS`."""
-    names: list[str] = column.drop_nulls().unique().sort().to_list()
+    names: list[str] = counted(column)["name"].sort().to_list()
     if len(names) > SUBSETS:
         raise UsageError(
             f"{column.name} has {len(names):,} values",
@@ -292,8 +295,12 @@ def _matched(
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
     """Return the rows of examples that have a vector and the place of each; None for all of them, in their order."""
     left, right = examples["example_id"].cast(pl.String), table["example_id"].cast(pl.String)
-    if len(left) == len(right) and (left == right).all() and not (left == left.shift(1)).any():
-        return None, None
+    plain = right.is_sorted() and not left.null_count() + right.null_count()
+    if plain and twice(left) is None and twice(right) is None:
+        if len(left) == len(right) and (left == right).all():
+            return None, None
+        one, other = matched(left, right)
+        return None if len(one) == len(left) else one, other
     both = (
         pl.DataFrame({"id": left})
         .with_row_index("left")
@@ -301,7 +308,7 @@ def _matched(
         .sort("left", "right")
     )
     if both["left"].is_duplicated().any():
-        twice = both.filter(both["left"].is_duplicated())["id"][0]
-        raise DataRefused(f"the id {twice!r} stands twice", where=where, expected="one vector an example")
+        again = both.filter(both["left"].is_duplicated())["id"][0]
+        raise DataRefused(f"the id {again!r} stands twice", where=where, expected="one vector an example")
     whole = len(both) == len(examples)
     return None if whole else both["left"].to_numpy().astype(np.int64), both["right"].to_numpy().astype(np.int64)

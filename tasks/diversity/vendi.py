@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
-from gradatim.schemas.hashing import random_bits
 from gradatim.tasks.core.embeddings import finite
 from gradatim.tasks.core.frames import polars_schema
 from gradatim.tasks.core.reduce import BLOCK, Moments, moments, ordered_sum
 from gradatim.tasks.core.registry import Cost, register
+from gradatim.tasks.core.row_numbers import bits_of, by_code, codes_of, numbered, smallest, windows
 from gradatim.tasks.core.statistics import Statistic, statistics_table
 from gradatim.tasks.core.vector_rows import VectorRows
 from gradatim.tasks.diversity.result import Diversity
@@ -37,7 +37,7 @@ SOURCE = (
 )
 FOURIER = "A. Rahimi, B. Recht (2007). Random features for large-scale kernel machines"
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+Integers = NDArray[Any]
 
 
 class VendiConfig(OnVectors):
@@ -93,13 +93,11 @@ def vendi(tables: Mapping[str, pl.DataFrame], config: VendiConfig, seed: int) ->
     rows, vectors = vector_source(tables, config.features, config.column)
     ids = rows["example_id"]
     prepare, bandwidth = _kernel(ids, vectors, config, seed)
-    subsets = [("all", np.arange(len(rows)))]
+    subsets = [("all", numbered(len(rows)))]
     if config.by:
         by = text_column(rows, config.by, "diversity vendi")
         names = subset_names(by, "diversity vendi")
-        code = by.replace_strict(names, np.arange(len(names)), default=-1, return_dtype=pl.Int32).fill_null(-1)
-        order = np.argsort(code.to_numpy(), kind="stable")
-        starts = np.searchsorted(code.to_numpy()[order], np.arange(len(names) + 1))
+        order, starts = by_code(codes_of(by, names), len(names))
         subsets += [(f"{config.by}={name}", order[starts[i] : starts[i + 1]]) for i, name in enumerate(names)]
     zeros = 0
     measured: dict[str, tuple[Moments, Integers]] = {}
@@ -162,8 +160,7 @@ def _kernel(
     """Return what turns a block of vectors into rows of length 1, and the bandwidth."""
     if config.kernel == "cosine" or not len(ids):
         return directed, None
-    order = np.argsort(random_bits(ids, seed, "vendi/bandwidth"), kind="stable")[:1000]
-    some = vectors[np.sort(order)]
+    some = vectors[smallest(bits_of(ids, seed, "vendi/bandwidth"), 1000)]
     bandwidth = config.bandwidth or median_distance(some)
     return fourier_features(some.shape[1], bandwidth, config.frequencies, seed), bandwidth
 
@@ -191,8 +188,12 @@ def _directions(vectors: VectorRows) -> NDArray[np.bool_]:
 
 def _samples(ids: pl.Series, rows: Integers, size: int, samples: int, seed: int) -> Iterable[Integers]:
     """Draw `samples` sets of `size` rows: windows of one random order, disjoint where there are rows enough."""
-    bits = random_bits(ids.gather(rows), seed, "vendi sample")
-    order = rows[np.lexsort((rows, bits))]  # ties by id: rows stand in that order
-    for number in range(samples):
-        window = (number * len(order) // samples + np.arange(size)) % len(order)
-        yield np.sort(order[window])
+    bits, n = bits_of(ids, seed, "vendi sample", rows), len(rows)  # ties by id: rows stand in that order
+    starts = [number * n // samples for number in range(samples)]
+    # a window that passes the end goes on from the start
+    pieces = [
+        [(start, min(start + size, n)), *([(0, start + size - n)] if start + size > n else [])] for start in starts
+    ]
+    found = windows(bits, [span for spans in pieces for span in spans])
+    for spans in pieces:
+        yield np.sort(rows[np.concatenate([next(found) for _ in spans])])

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradatim.schemas.errors import DataRefused, UsageError
-from gradatim.tasks.core import embeddings, nearest_by_part, vector_rows
-from gradatim.tasks.core.embeddings import collected, placed_rows, vectors_of
+from gradatim.tasks.core import mapped, nearest_by_part, vector_rows
+from gradatim.tasks.core.embeddings import placed_rows, vectors_of
+from gradatim.tasks.core.mapped import collected
 from gradatim.tasks.core.neighbour_parts import norms_of, scaled
 from gradatim.tasks.core.neighbours import NearestNeighbours
 from gradatim.tasks.core.registry import configure, get
@@ -105,7 +106,7 @@ def test_a_table_on_disk_is_the_one_in_memory(tmp_path: Path, monkeypatch: pytes
         mixed[start : start + 100].write_parquet(tmp_path / f"{start}.parquet")
     scan = pl.scan_parquet(tmp_path / "*.parquet")
     assert collected(scan).equals(table)
-    monkeypatch.setattr(embeddings, "HELD", 0)
+    monkeypatch.setattr(mapped, "HELD", 0)
     monkeypatch.setattr(vector_rows, "HELD", 0)
     found = collected(scan)
     assert found.equals(table)
@@ -120,7 +121,7 @@ def test_a_table_on_disk_is_the_one_in_memory(tmp_path: Path, monkeypatch: pytes
 
 
 def test_lists_and_doubles_are_read_as_before_and_nan_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embeddings, "HELD", 0)
+    monkeypatch.setattr(mapped, "HELD", 0)
     frame = pl.DataFrame({"example_id": ["b", "a"], "embedding": [[1.0, 2.0], [3.0, 4.0]]})
     assert collected(frame.lazy()).equals(frame.sort("example_id"))
     holds = pl.Series([[1.0, 2.0], [3.0, float("nan")]], dtype=pl.Array(pl.Float32, 2))

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from gradatim.tasks.core import embeddings, nearest_by_part, redundancy, vector_rows
-from gradatim.tasks.core.embeddings import collected
+from gradatim.tasks.core import mapped, nearest_by_part, redundancy, row_numbers, vector_rows
+from gradatim.tasks.core.mapped import collected
 from gradatim.tasks.core.registry import configure, get
 
 ROWS, WIDTH = 300, 6
@@ -43,9 +43,10 @@ def rows_of() -> tuple[pl.DataFrame, pl.DataFrame]:
 
 def smaller(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """Read so many rows together, and keep nothing in memory that could lie on disk."""
-    for module in (embeddings, vector_rows):
+    for module in (mapped, row_numbers, vector_rows):
         monkeypatch.setattr(module, "HELD", 0)
-    for module in (vector_rows, nearest_by_part):
+    monkeypatch.setattr(row_numbers, "SLICE", rows)
+    for module in (vector_rows, nearest_by_part, mapped):
         monkeypatch.setattr(module, "rows_together", lambda _, most: rows)
     monkeypatch.setattr(redundancy, "GATHERED", 2 * rows)
 
@@ -67,7 +68,8 @@ def test_a_measure_is_the_same_on_disk_and_in_small_slices(
     scan = pl.scan_parquet(tmp_path / "*.parquet")
     held = plugin.run({"examples": examples} | ({"features_x": vectors} if features else {}), config, 0)
     smaller(monkeypatch, 61)
-    found = plugin.run({"examples": examples} | ({"features_x": collected(scan)} if features else {}), config, 0)
+    mixed = {"examples": collected(examples.lazy())} | ({"features_x": collected(scan)} if features else {})
+    found = plugin.run(mixed, config, 0)
     if settings.get("metric") == "euclidean":  # a part of the rows has another largest distance, by which is rounded
         numbers = ["value", "nearest_similarity"]
         assert found.table.drop(numbers).equals(held.table.drop(numbers))
