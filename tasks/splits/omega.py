@@ -85,7 +85,7 @@ class OmegaConfig(SplitConfig):
     config=OmegaConfig,
     needs=("examples.{columns}",),
     axis=lambda config: ", ".join(config.regimes),
-    cost=lambda rows, width: Cost(9e-6 * rows, 1_200 * rows),
+    cost=lambda rows, width: Cost(1.2e-5 * rows, 1_200 * rows),
     source=SOURCE,
     maturity="experimental",
 )

@@ -214,7 +214,7 @@ def test_names_of_regimes_keep_the_numbers_of_their_folds_when_others_come() -> 
     ),
     st.integers(0, 99),
 )
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_levels_beyond_those_of_a_template_are_out_only_where_it_is_trained_on(
     rows: list[tuple[str | None, float | None]], seed: int
 ) -> None:
@@ -242,7 +242,7 @@ def test_a_template_without_lower_levels_is_left_out_and_says_so() -> None:
     st.sampled_from([[], [("a", "b")], [("a", "b"), ("d", "c")]]),
     st.integers(0, 99),
 )
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_joined_skills_are_out_where_each_is_trained_alone(
     rows: list[list[str | None] | None], pairs: list[tuple[str, str]], seed: int
 ) -> None:
@@ -620,7 +620,7 @@ def test_skeletons_of_trees_are_on_one_side() -> None:
     st.sampled_from([0.2, 0.5]),
     st.integers(1, 6),
 )
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_labels_of_held_out_pairs_are_trained_on_apart(
     rows: list[list[str | None] | None], seed: int, fraction: float, least: int
 ) -> None:

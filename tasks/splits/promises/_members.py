@@ -9,25 +9,20 @@ import polars as pl
 
 def sets(rows: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
     """Return each row's members as texts, sorted, each once; null where no column has a value."""
-    parts = []
+    flat, known = [], pl.Series([False]).new_from_index(0, len(rows))
     for name in columns:
         column = rows[name]
         if isinstance(column.dtype, pl.Array):
             column = column.arr.to_list()
-        if column.dtype.is_float():
-            column = column.fill_nan(None)
-        if isinstance(column.dtype, pl.List):
-            if column.dtype.inner.is_float():  # type: ignore[union-attr]
-                column = column.list.eval(pl.element().fill_nan(None))
-            texts = column.cast(pl.List(pl.String))
-        else:
-            texts = pl.select(pl.concat_list(pl.lit(column.cast(pl.String))).alias(name))[name]
-            texts = texts.set(column.is_null(), None)
-        parts.append(texts)
-    known = parts[0].is_not_null()
-    for one in parts[1:]:
-        known |= one.is_not_null()
-    nothing = pl.lit([], pl.List(pl.String))
-    filled = [pl.when(pl.lit(one).is_null()).then(nothing).otherwise(pl.lit(one)) for one in parts]
-    joined = pl.select(pl.concat_list(filled).list.drop_nulls().list.unique().list.sort().alias("members"))["members"]
-    return joined.set(~known, None) if not known.all() else joined
+        listed = isinstance(column.dtype, pl.List)
+        one = column.alias("member").to_frame().with_row_index("row")
+        one = one.explode("member") if listed else one
+        if one["member"].dtype.is_float():
+            one = one.with_columns(pl.col("member").fill_nan(None))
+        one = one.select("row", pl.col("member").cast(pl.String)).drop_nulls()
+        known |= column.is_not_null() if listed else pl.int_range(len(rows), eager=True).is_in(one["row"].implode())
+        flat.append(one)
+    found = pl.concat(flat).group_by("row").agg(pl.col("member").unique().sort())
+    every = pl.DataFrame({"known": known}).with_row_index("row")
+    every = every.join(found, on="row", how="left", maintain_order="left")
+    return every.select(pl.when("known").then(pl.col("member").fill_null([])))["member"]
