@@ -56,6 +56,8 @@ def mark(
 ) -> list[Marks]:
     """Train on rows whose answer takes few steps; those of more are test_ood, each number of steps named."""
     column, ids = examples[config.column], examples["example_id"]
+    if column.dtype in (pl.Categorical, pl.Enum):
+        column = column.cast(pl.String)
     if config.steps is not None:
         counts, unknown = column, f"{config.steps} is null"
     elif column.dtype == pl.String:

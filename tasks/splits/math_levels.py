@@ -51,6 +51,8 @@ def mark(
 ) -> list[Marks]:
     """Train on levels 1 to 3, test on 4 and 5, for all subjects together or for each by itself."""
     column, ids = examples[config.level], examples["example_id"]
+    if column.dtype in (pl.Categorical, pl.Enum):
+        column = column.cast(pl.String)
     numbers = _numbers(column, ids) if column.dtype == pl.String else column
     side, reason, held_out = by_count(
         config.level, numbers, numbers, config.train, ids, f"{config.level} is null or not known"

@@ -171,7 +171,7 @@ def _compositional(examples: pl.DataFrame, config: OmegaConfig) -> _Marked:
     wanted = single[row] & tested[found.codes]
     label[row[wanted]] = found.codes[wanted]
     shown = pl.select(pl.concat_str(pl.lit("skill "), pl.lit(found.levels)).alias("x"))["x"]
-    return side, reason, names, (Kept(Coded(shown, label), config.keep_skills),)
+    return side, reason, names.set(pl.Series(~out), None), (Kept(Coded(shown, label), config.keep_skills),)
 
 
 def _with_pairs(found: Coded, row: np.ndarray, rows: int, config: OmegaConfig) -> np.ndarray:

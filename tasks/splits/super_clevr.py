@@ -95,7 +95,7 @@ def mark(
         inside = others[name] & (codes == number)
         side = np.where(inside, IN, np.where(others[name], OUT, NEITHER)).astype(np.int8)
         cells = pl.concat([assignments([name], [levels]), pl.Series("cell", [None], dtype=pl.String)])
-        held_out = cells.gather(pl.Series(np.where(codes < 0, len(levels), codes), dtype=pl.UInt32))
+        held_out = cells.gather(pl.Series(np.where(side == OUT, codes, len(levels)), dtype=pl.UInt32))
         shown = examples[name].cast(pl.String)
         reason = phrase(f"{name} ", shown, f" is not {levels[number]}", when=pl.Series(~inside), otherwise=None)
         reason = phrase(f"{name} ", shown, " is trained on", when=pl.Series(inside), otherwise=reason)

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import polars as pl
 from pydantic import Field
 
-from gradatim.schemas.errors import UsageError
+from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.hashing import value_hash
 from gradatim.tasks.core.registry import Cost
 from gradatim.tasks.core.templates import Labels, mask, skeletons
@@ -22,6 +22,7 @@ SOURCE = (
     "Finegan-Dollak, Kummerfeld, Zhang, Ramanathan, Sadasivam, Zhang & Radev (2018). Improving Text-to-SQL Evaluation "
     "Methodology."
 )
+_WHERE = "split template_split"
 _DIGITS = 16
 
 
@@ -53,8 +54,19 @@ def mark(
 ) -> list[Marks]:
     """Hold out whole templates, each by its own number; test has new rows of the templates that are trained on."""
     frame = examples.select("example_id", template=templates(examples, config))
+    count = frame["template"].drop_nulls().n_unique()
+    if count < 2:
+        raise DataRefused(
+            f"the column {config.column!r} has {count} templates; one must be trained on and one be held out",
+            where=_WHERE,
+            remedy="name another column" + (", or let more labels count" if config.mask == "skeleton" else ""),
+        )
     setting = HoldoutValuesConfig(column="template", fraction=config.fraction)
-    return holdout_values.mark(frame, setting, seed, tables)
+    try:
+        return holdout_values.mark(frame, setting, seed, tables)
+    except DataRefused as error:
+        remedy = error.remedy.replace(", take another seed, or name the values", ", or take another seed")
+        raise DataRefused(error.what, where=_WHERE, remedy=remedy) from None
 
 
 def templates(examples: pl.DataFrame, config: TemplateSplitConfig) -> pl.Series:
@@ -69,10 +81,9 @@ def templates(examples: pl.DataFrame, config: TemplateSplitConfig) -> pl.Series:
     if config.mask == "skeleton":
         texts = skeletons(column, config.labels, examples["example_id"], where=config.column)
     elif config.mask == "constants":
+        column = column.cast(pl.String) if column.dtype in (pl.Categorical, pl.Enum) else column
         if column.dtype != pl.String:
-            raise UsageError(
-                f"the column {config.column!r} holds {column.dtype}", where="split template_split", expected="texts"
-            )
+            raise UsageError(f"the column {config.column!r} holds {column.dtype}", where=_WHERE, expected="texts")
         texts = mask(column, entities=config.entities)
     else:
         require_column(examples, config.column)

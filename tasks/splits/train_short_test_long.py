@@ -72,11 +72,11 @@ def mark(
     for fold, axis in numbered(list(limits), tables.get("frozen"), config.folds, by="axis"):
         side, reason, held_out = by_count(name, column, column, f"<= {limits[axis]}", ids, f"{name} is null")
         if tested is not None:
-            held_out = tested
             untested = pl.Series(side == OUT) & tested.is_null()
             side = np.where(untested.to_numpy(), NEITHER, side).astype(np.int8)
             reason = phrase(reason, ", and not a length that is tested", when=untested, otherwise=reason)
-            here = set(tested.filter(pl.Series(side == OUT)).unique())
+            held_out = tested.set(pl.Series(side != OUT), None)
+            here = set(held_out.drop_nulls().unique())
             empty = [text for text in map(slice_of, config.lengths) if _named(name, text) not in here]
             warnings += [f"{axis}: no row is tested with {name} {text}" for text in empty]
         if not (side == OUT).any():

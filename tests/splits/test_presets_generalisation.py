@@ -553,7 +553,7 @@ def test_prefix_sums_are_trained_on_up_to_32_bits_and_tested_at_each_published_l
     more = make("train_short_test_long", rows, column="length", train=32, lengths=[40, "44..48", 100], controls=False)
     assert set(more.main["held_out"].drop_nulls()) == {"length=40", "length 44..48"}
     assert more.warnings == ("length <= 32: no row is tested with length == 100",)
-    with pytest.raises(DataRefused, match="no row is longer than 512"):
+    with pytest.raises(DataRefused, match="no row has length > 512"):
         make("train_short_test_long", rows, column="length", train=512)
 
 
@@ -783,7 +783,14 @@ def test_settings_that_say_too_little_are_answered(method: str, setting: dict[st
         ("train_short_test_long", {"train": 3, "column": "domain"}, "compares with numbers"),
         ("template_split", {"column": "n_steps", "mask": "constants"}, "holds Int64"),
         ("template_split", {"column": "structure"}, "holds List"),
-        ("template_split", {"column": "one"}, "of the 1 values"),
+        ("template_split", {"column": "one"}, "has 1 templates"),
+        (
+            "template_split",
+            {"fraction": 0.0001},
+            "(?s)split template_split: none of the .* raise fraction above .*, or take another seed",
+        ),
+        ("math_levels", {"train": "<= 5"}, "no row has level > 5: they have 1 to 5"),
+        ("gsm8k_steps", {"train": "> 40", "steps": "n_steps"}, "no row has n_steps > 40: they have 1 to 12"),
     ],
 )
 def test_rows_that_cannot_be_split_so_are_refused_with_what_would_do(
@@ -800,6 +807,34 @@ def test_one_column_to_keep_together_needs_no_list(method: str) -> None:
     if method == "holdout_values":
         setting |= {"column": "domain", "values": "dance"}
     assert configure(get("split", method), setting).keep_together == ("template",)
+
+
+@pytest.mark.parametrize(
+    "name", ["math_levels", "gsm8k_steps", "template_split constants", "super_clevr", "factor_world"]
+)
+def test_categories_are_read_as_texts(name: str) -> None:
+    method, setting = SETTINGS[name]
+    rows = frame()
+    plain = make(method, rows, **setting, controls=False)
+    sorts = rows.with_columns(pl.col(pl.String).exclude("example_id").cast(pl.Categorical))
+    split = make(method, sorts, **setting, controls=False)
+    assert split.main["split"].equals(plain.main["split"])
+    assert holds(split, sorts)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_few_rows_or_none_and_rows_of_nulls_are_refused_and_never_crash(name: str) -> None:
+    method, setting = SETTINGS[name]
+    rows = frame()
+    nothing = rows.with_columns(
+        pl.lit(None, kind).alias(column) for column, kind in rows.schema.items() if column != "example_id"
+    )
+    untyped = rows.with_columns(pl.lit(None).alias(column) for column in rows.columns if column != "example_id")
+    alike = pl.concat([rows[:1]] * 60).with_columns(example_id=pl.int_range(60).cast(pl.String).str.zfill(2))
+    for few in (rows[:0], rows[:1], nothing, untyped, alike):
+        with pytest.raises((DataRefused, UsageError)) as error:
+            make(method, few, **setting)
+        assert error.value.what
 
 
 def test_presets_of_one_fold_can_be_composed() -> None:

@@ -16,7 +16,7 @@ def promises(settings: dict[str, Any], rows: pl.DataFrame) -> list[Check]:
     if settings["steps"] is not None:
         counts = rows[settings["steps"]]
     else:
-        answers = rows[settings["answer"] or "output"]
+        answers = rows[settings["answer"] or "output"].cast(pl.String)
         if settings["count"] == "calculations":
             counts = answers.str.extract_all("<<[^<>]*>>").list.len().cast(pl.Int64)
         else:

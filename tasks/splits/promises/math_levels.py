@@ -16,8 +16,8 @@ def promises(settings: dict[str, Any], rows: pl.DataFrame) -> list[Check]:
     """Read the levels from their last digits, and compare."""
     level, subject = str(settings["level"]), settings["subject"]
     column = rows[level]
-    if column.dtype == pl.String:
-        digits = column.str.strip_chars().str.extract(r"([0-9]+)$")
+    if not column.dtype.is_numeric():
+        digits = column.cast(pl.String).str.strip_chars().str.extract(r"([0-9]+)$")
         column = digits.cast(pl.Int64, strict=False)
     numbers = pl.DataFrame({"level": column})
     side = threshold.sides({"column": "level", "train": settings["train"], "gap": None}, numbers)

@@ -16,7 +16,7 @@ def promises(settings: dict[str, Any], rows: pl.DataFrame) -> list[Check]:
     if settings["mask"] == "skeleton":
         column = skeletons(column, settings["labels"])
     elif settings["mask"] == "constants":
-        column = mask(column, entities=settings["entities"])
+        column = mask(column.cast(pl.String), entities=settings["entities"])
     elif column.dtype.is_float():
         column = column.fill_nan(None)
     inside, outside = by_rule(rows)
