@@ -58,7 +58,7 @@ def measure(name: str, folder: str) -> dict[str, float]:
 
     start = time.perf_counter()
     tables = {
-        "examples": pl.scan_parquet(f"{folder}/examples-*.parquet").collect(),
+        "examples": collected(pl.scan_parquet(f"{folder}/examples-*.parquet")),
         "features_x": collected(pl.scan_parquet(f"{folder}/features-*.parquet")),
     }
     read = time.perf_counter()

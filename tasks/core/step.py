@@ -26,6 +26,7 @@ from gradatim.storage.store import Store
 from gradatim.storage.tables import Dataset
 from gradatim.tasks.core.mapped import collected
 from gradatim.tasks.core.registry import Config, Plugin
+from gradatim.tasks.core.row_numbers import SLICE
 
 SECTIONS = ("responses", "dynamics", "options", "features")
 """Sections of a recipe, beside the examples, that bring a table."""
@@ -265,10 +266,15 @@ def publish_group(
     made: str,
     rows: pl.DataFrame,
     parents: Sequence[str],
+    *,
+    ordered: bool = False,
     **metadata: Any,
 ) -> Published:
-    """Publish one method's rows of a table that several share; the others' rows stay."""
-    wanted = Wanted(made, lambda: [rows], group=group)
+    """Publish one method's rows of a table that several share, some at a time; the others' rows stay.
+
+    `ordered` rows stand in the order of the table's key, and are not sorted in memory.
+    """
+    wanted = Wanted(made, lambda: rows.iter_slices(SLICE) if len(rows) else [rows], group=group, ordered=ordered)
     return dataset.publish(table, [wanted], parents=parents, metadata=place.metadata(**metadata), keep_others=True)
 
 

@@ -71,7 +71,8 @@ def measure(place: Place, method: Method, versions: Mapping[str, int]) -> StepRe
         publish_group(dataset, place, "statistics", GROUP + method.name, made, found.statistics, parents)
         if len(found.table):
             rows = found.table.with_columns(pl.lit(method.name).alias("method"))
-            publish_group(dataset, place, "diversity", method.name, made, rows, parents)
+            in_order = rows["example_id"].is_sorted()
+            publish_group(dataset, place, "diversity", method.name, made, rows, parents, ordered=in_order)
         if found.pairs is not None:
             rows = found.pairs.with_columns(pl.format("{} {}", pl.lit(method.name), "method").alias("method"))
             ids = pl.concat([rows["left_id"], rows["right_id"]]).unique().alias("example_id").to_frame().lazy()
@@ -242,7 +243,7 @@ class _Night:
         first, last = ids["example_id"][0], ids["example_id"][-1]
         parts = [part for part in self.parts.values() if part.first[0] <= last and part.last[0] >= first]
         frames = [self._scan(part).join(ids.lazy(), on="example_id", how="semi") for part in parts]
-        return pl.concat(frames).collect()
+        return pl.concat([frame.collect() for frame in frames])  # one part after the other is held
 
     def signed(self, number: int) -> list[Part]:
         """Return this measure's parts of a version of the table `signatures`."""
