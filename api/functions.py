@@ -325,7 +325,7 @@ def split(
     *,
     seed: int = 0,
     difficulty: Difficulty | Table | None = None,
-    features: Mapping[str, Any] | None = None,
+    features: Mapping[str, Any] | str | None = None,
     pairs: Table | None = None,
     released: Split | Table | None = None,
     **settings: Any,
@@ -340,8 +340,8 @@ def split(
     seed : int
     difficulty : Difficulty or table, optional
         Adds the difficulty-matched control.
-    features : mapping of str to table or array, optional
-        Vectors by name, for strategies that read some.
+    features : mapping of str to table or array, or str, optional
+        Vectors by name, for strategies that read some. A name alone is the strategy's setting `features`.
     pairs : table, optional
         Near-duplicates to keep together: left_id, right_id; e.g. ``gd.diversity(items, "near_duplicates").pairs``.
     released : Split or table, optional
@@ -354,6 +354,9 @@ def split(
     Split
         `.counts`, `.train`, `.ids("test_ood")`, `.why(id)`, `.certify(examples)`, `.plot()`.
     """
+    if isinstance(features, str):
+        settings["features"] = features
+        features = None
     tables = {"examples": as_frame(examples, "examples")}
     if difficulty is not None:
         tables["difficulty"] = as_frame(difficulty, "difficulty")
@@ -362,7 +365,8 @@ def split(
     if pairs is not None:
         tables["pairs"] = as_frame(pairs, "pairs")
     if released is not None:
-        tables["frozen"] = released.main if hasattr(released, "main") else as_frame(released, "released")
+        given = getattr(released, "released", None)
+        tables["frozen"] = given if given is not None else as_frame(released, "released")
     result: Split = _run("split", method, tables, settings, seed)
     return result
 

@@ -7,7 +7,7 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,23 @@ import polars as pl
 
 from gradatim.flows.looking import open_dataset
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
-from gradatim.schemas.recipe import Recipe, Step, dump_recipe, parse_recipe
+from gradatim.schemas.recipe import Features, Recipe, Step, dump_recipe, parse_recipe
 from gradatim.schemas.summary import Fact, Summary
 from gradatim.storage.delta import Version
 from gradatim.storage.tables import Dataset
 from gradatim.tasks.core.frames import polars_schema
 from gradatim.tasks.core.registry import resolve
 from gradatim.tasks.splits.certificate_page import latex
+from gradatim.tasks.splits.task import read_ledger
 
 FORMAT = 1
 """Raised whenever a bundle of this version could not be read by the one before."""
 MOST_BYTES = 4 * 2**30
-"""Largest file of a bundle that is read."""
+"""Most that a bundle's files hold together, unpacked."""
+MOST_TEXT = 16 * 2**20
+"""Largest file of a bundle that is no table."""
+MOST_TIMES, LITTLE = 200, 2**20
+"""How many times its packed size a file has at most, and the size up to which that does not matter."""
 FILES = (
     "manifest.json", "recipe.yaml", "split.parquet", "certificate.parquet", "certificate.tex", "rows.parquet",
     "base.parquet", "components.parquet", "references.bib", "README.txt",
@@ -48,8 +53,19 @@ A split of a data set, made by gradatim {version}. It holds ids, no text.
 Rebuild it and compute every number again, with neither store nor network:
 
   pip install gradatim=={version}
-  gradatim verify {file} --data {data}
+  gradatim verify {file}{data}
 """
+_KEYS = {"strategy": pl.String, "seed": pl.Int64, "fold": pl.Int32, "example_id": pl.String}
+_TABLES: dict[str, dict[str, Any]] = {
+    "split.parquet": {**_KEYS, "split": pl.String},
+    "rows.parquet": {"example_id": pl.String, "content_hash": pl.String},
+    "base.parquet": {**_KEYS, "split": pl.String, "component": pl.String, "held_out": pl.String},
+    "components.parquet": dict(polars_schema("components")),
+    "certificate.parquet": dict(polars_schema("certificate")),
+}
+"""Columns of a bundle's tables."""
+BESIDE = "beside "
+"""How an anonymous bundle calls a group: by the smallest id that is in it."""
 
 
 def write_bundle(
@@ -94,14 +110,14 @@ def write_bundle(
     certificate = found.scan("certificate").filter(pl.col("strategy") == name).collect()
     base, components = _base(found, version, name), _components(found, version, name)
     if anonymous:
-        recipe, certificate, base = (
-            unnamed(recipe),
-            without_models(certificate),
-            base.with_columns(held_out=pl.lit(None, pl.String)),
-        )
+        now = found.scan("splits", version.number).filter(pl.col("strategy") == name)
+        known = now.select("example_id", "component").unique().collect()
+        recipe, certificate = unnamed(recipe), without_models(certificate)
+        base = without_groups(base, known).with_columns(held_out=pl.lit(None, pl.String))
     ours = [name, *(f"{name}.{control}" for control in ("random", "matched"))]
     rows = found.scan("splits", version.number).filter(pl.col("strategy").is_in(ours))
     split = rows.select(_PARTS).sort(_PARTS[:4]).collect()
+    data = "" if _needs_no_data(recipe) else f" --data {recipe.examples.source or 'FOLDER'}"
     examples = next(parent for parent in version.metadata["parents"] if parent.startswith("examples@"))
     hashes = found.scan(examples).select("example_id", "content_hash").sort("example_id").collect()
     files = {
@@ -113,9 +129,7 @@ def write_bundle(
         "base.parquet": _parquet(base),
         "components.parquet": _parquet(components),
         "references.bib": bibliography(recipe).encode(),
-        "README.txt": _ABOUT.format(
-            version=installed("gradatim"), file=target.name, data=recipe.examples.source or "FOLDER"
-        ).encode(),
+        "README.txt": _ABOUT.format(version=installed("gradatim"), file=target.name, data=data).encode(),
     }
     counts = split.filter(pl.col("strategy") == name).group_by("split").len().sort("split")
     manifest = {
@@ -139,7 +153,7 @@ def write_bundle(
             Fact("anonymous", "yes" if anonymous else "no: it names the data set, its files and models"),
             Fact("stands on an earlier release", "yes" if len(base) else "no"),
         ),
-        next=(f"gradatim verify {target} --data {recipe.examples.source or 'FOLDER'}",),
+        next=(f"gradatim verify {target}{data}",),
     )
 
 
@@ -160,9 +174,7 @@ def read_bundle(path: str) -> tuple[dict[str, Any], dict[str, bytes]]:
             if strange or "manifest.json" not in members or len(members) != len(archive.infolist()):
                 what = f"it holds {strange[0]!r}" if strange else "it has no manifest, or one file twice"
                 raise DataRefused(f"this is no bundle: {what}", where=path, expected=", ".join(FILES))
-            for name, info in members.items():
-                if info.file_size > MOST_BYTES:
-                    raise DataRefused(f"{name} has {info.file_size:,} bytes", where=path, expected=f"<= {MOST_BYTES:,}")
+            _refuse_bombs(members, path)
             # what a header says may be untrue: no more is read than it says
             files = {name: _read(archive, info, path) for name, info in members.items()}
     except (FileNotFoundError, IsADirectoryError):
@@ -171,15 +183,52 @@ def read_bundle(path: str) -> tuple[dict[str, Any], dict[str, bytes]]:
         raise DataRefused(f"this is no bundle: {error}", where=path) from None
     try:
         manifest = json.loads(files["manifest.json"])
-        sums, kind = manifest["sha256"], manifest["format"]
-    except (ValueError, KeyError, TypeError):
+        sums, kind = dict(manifest["sha256"]), manifest["format"]
+        told = [str(manifest["strategy"]), bool(manifest["anonymous"]), dict(manifest["packages"])]
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise DataRefused("the manifest cannot be read", where=path) from None
     if kind != FORMAT:
         raise DataRefused(f"this bundle has the format {kind}", where=path, expected=f"format {FORMAT}")
     for name in FILES:
-        if name != "manifest.json" and hashlib.sha256(files.get(name, b"")).hexdigest() != sums.get(name):
+        if name not in files:
+            raise DataRefused(f"this bundle has no {name}", where=path, expected=", ".join(FILES))
+        if name != "manifest.json" and hashlib.sha256(files[name]).hexdigest() != sums.get(name):
             raise DataRefused(f"{name} is not what the manifest says", where=path, remedy="get the bundle anew")
-    return manifest, files
+    return dict(zip(("strategy", "anonymous", "packages"), told, strict=True)), files
+
+
+def read_tables(files: Mapping[str, bytes], path: str) -> dict[str, pl.DataFrame]:
+    """Read the tables of a bundle; raises `DataRefused` for one that is not as `write_bundle` writes it."""
+    return {name: _read_table(files[name], columns, f"{path}: {name}") for name, columns in _TABLES.items()}
+
+
+def _read_table(raw: bytes, columns: Mapping[str, Any], where: str) -> pl.DataFrame:
+    try:
+        schema = pl.read_parquet_schema(io.BytesIO(raw))
+        if dict(schema) == dict(columns):
+            return pl.read_parquet(io.BytesIO(raw))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+        raise DataRefused(f"this table cannot be read: {str(error)[:200]}", where=where) from None
+    wrong = next((name for name in columns if columns[name] != schema.get(name)), None)
+    what = f"the column {wrong!r} is {schema.get(wrong) or 'missing'}" if wrong else "it has further columns"
+    expected = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
+    raise DataRefused(f"this table is not that of a bundle: {what}", where=where, expected=expected)
+
+
+def _refuse_bombs(members: Mapping[str, zipfile.ZipInfo], path: str) -> None:
+    """Refuse what would fill the memory when it is unpacked."""
+    whole = sum(info.file_size for info in members.values())
+    if whole > MOST_BYTES:
+        raise DataRefused(f"its files hold {whole:,} bytes", where=path, expected=f"<= {MOST_BYTES:,}")
+    for name, info in members.items():
+        if info.file_size > MOST_TEXT and not name.endswith(".parquet"):
+            raise DataRefused(f"{name} holds {info.file_size:,} bytes", where=path, expected=f"<= {MOST_TEXT:,}")
+        if info.file_size > max(LITTLE, MOST_TIMES * info.compress_size):
+            raise DataRefused(
+                f"{name} holds {info.file_size:,} bytes, packed in {info.compress_size:,}",
+                where=path,
+                expected=f"at most {MOST_TIMES} times as many",
+            )
 
 
 def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: str) -> bytes:
@@ -193,10 +242,17 @@ def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: str) -> bytes:
 def reduced(recipe: Recipe, name: str) -> Recipe:
     """Keep what one split rests on: data, its own difficulty, near-duplicates, the split; nothing that is trained."""
     split = next(step for step in recipe.splits if step.name == name)
+    steps = [("split", split)]
     matched = recipe.curriculum.by if recipe.curriculum else (recipe.difficulty[0].name if recipe.difficulty else "")
+    difficulty = _with_origins(recipe.difficulty, matched)
+    steps += [("difficulty", step) for step in difficulty]
+    reads = {need.split(".")[0] for area, step in steps for need in resolve(area, step)[0].needs}
     return recipe.model_copy(
         update={
-            "difficulty": _with_origins(recipe.difficulty, matched),
+            "dynamics": recipe.dynamics if "dynamics" in reads else None,
+            "options": recipe.options if "options" in reads else None,
+            "features": recipe.features if any(table.startswith("features_") for table in reads) else {},
+            "difficulty": difficulty,
             "diversity": [step for step in recipe.diversity if step.method == "near_duplicates"],
             "splits": [split],
             "curriculum": None,
@@ -228,7 +284,47 @@ def unnamed(recipe: Recipe) -> Recipe:
         name: part.model_copy(update={"source": _called(f"features_{name}", part.source)}) if part.source else part
         for name, part in recipe.features.items()
     }
+    renamed = with_files(recipe, lambda name, path: _called(name.replace(".", "_"), path))
+    return renamed.model_copy(update={**sections, "features": _sources(sections["features"], renamed.features)})
+
+
+def _sources(named: Mapping[str, Features], features: Mapping[str, Features]) -> dict[str, Features]:
+    """Take the sources of `named`, and all else of `features`."""
+    return {name: part.model_copy(update={"source": named[name].source}) for name, part in features.items()}
+
+
+def with_files(recipe: Recipe, change: Callable[[str, str], str]) -> Recipe:
+    """Give the files and folders that settings name other paths: `change` takes the setting's name and its path."""
+
+    def step(area: str, one: Step) -> Step:
+        _, config = resolve(area, one)
+        paths = {
+            setting: change(f"{one.name}.{setting}", str(one.settings[setting]))
+            for setting in (*config.paths, *config.folders)
+            if one.settings.get(setting) is not None
+        }
+        return one.model_copy(update={"settings": {**one.settings, **paths}}) if paths else one
+
+    def vectors(name: str, part: Features) -> Features:
+        update: dict[str, Any] = {}
+        if part.by is not None:
+            update["by"] = step("embedding", part.by)
+        if part.ids is not None and ("/" in part.ids or not part.source.endswith(".npz")):
+            update["ids"] = change(f"features_{name}.ids", part.ids)
+        return part.model_copy(update=update)
+
+    areas = {"difficulty": "difficulty", "diversity": "diversity", "splits": "split"}
+    sections: dict[str, Any] = {
+        section: [step(area, one) for one in getattr(recipe, section)] for section, area in areas.items()
+    }
+    sections["features"] = {name: vectors(name, part) for name, part in recipe.features.items()}
     return recipe.model_copy(update=sections)
+
+
+def _needs_no_data(recipe: Recipe) -> bool:
+    """Whether a procedural data set is all that a recipe reads."""
+    from_files = recipe.responses is not None or bool(recipe.sources())
+    return recipe.examples.generate is not None and not from_files
 
 
 def _called(role: str, source: str) -> str:
@@ -249,6 +345,31 @@ def without_models(certificate: pl.DataFrame) -> pl.DataFrame:
     numbers = {name: f"model {place + 1:03d}" for place, name in enumerate(names)}
     called = pl.concat_str(parts.struct[0], pl.lit(":"), model.replace(numbers))
     return certificate.with_columns(check=pl.when(is_model).then(called).otherwise("check"))
+
+
+def without_groups(base: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
+    """Call the components of released rows that are named by a value of a column by the smallest id that is in them.
+
+    `now` has the example_id and component of the split; `with_groups` turns it back. Components that are named by an
+    id keep their name, and one that no row is in any more gets a number.
+    """
+    first = now.drop_nulls("component").group_by("component").agg(pl.col("example_id").min().alias("first"))
+    ids = pl.concat([now["example_id"], base["example_id"]]).unique()
+    named = base.join(first, on="component", how="left", maintain_order="left")
+    number = pl.format("(gone) {}", pl.col("component").rank("dense"))
+    called = pl.coalesce(pl.lit(BESIDE) + pl.col("first"), number)
+    is_id = pl.col("component").str.strip_suffix(" (near-duplicates)").is_in(ids.implode())
+    name = pl.when(pl.col("component").is_null() | is_id).then("component").otherwise(called)
+    return named.with_columns(component=name).drop("first")
+
+
+def with_groups(base: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
+    """Give components that `without_groups` called by an id the name that the rebuilt split has for them."""
+    names = now.drop_nulls("component").select(
+        called=pl.lit(BESIDE) + pl.col("example_id"), found=pl.col("component")
+    ).unique("called")  # fmt: skip
+    joined = base.join(names, left_on="component", right_on="called", how="left", maintain_order="left")
+    return joined.with_columns(component=pl.coalesce("found", "component")).drop("found")
 
 
 def bibliography(recipe: Recipe) -> str:
@@ -288,8 +409,10 @@ def _base(dataset: Dataset, version: Version, name: str) -> pl.DataFrame:
     release = version.metadata.get("grounds", {}).get(name)
     if release is None:
         return pl.DataFrame(schema=dict.fromkeys(columns, pl.String)).cast({"seed": pl.Int64, "fold": pl.Int32})
-    rows = dataset.scan("splits", dataset.read_release(release).tables["splits"]).filter(pl.col("strategy") == name)
-    return rows.select(columns).sort(_PARTS[:4]).collect()
+    number = dataset.read_release(release).tables["splits"]
+    rows = dataset.scan("splits", number).filter(pl.col("strategy") == name).select(columns).collect()
+    gone = read_ledger(dataset, dataset.version(f"splits@{number}"), name)
+    return (rows if gone is None else pl.concat([rows, gone.select(columns)])).sort(_PARTS[:4])
 
 
 def _components(dataset: Dataset, version: Version, name: str) -> pl.DataFrame:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import polars as pl
 
-from gradatim.flows.bundle import read_bundle, without_models
+from gradatim.flows.bundle import read_bundle, read_tables, with_files, with_groups, without_models
 from gradatim.flows.job import Job
 from gradatim.flows.steps import as_function, take_steps
-from gradatim.schemas.errors import UsageError
+from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.hashing import value_hash
 from gradatim.schemas.recipe import Recipe, parse_recipe
 from gradatim.schemas.summary import Cell, Fact, Summary, SummaryTable
@@ -91,9 +90,8 @@ def verify_bundle(path: str, data: str | None) -> Verified:
         For a damaged bundle, and for data that a run would refuse.
     """
     manifest, files = read_bundle(path)
-    recipe, base = _located(parse_recipe(files["recipe.yaml"].decode(), where=f"{path}: recipe.yaml"), data)
-    frames = {name: pl.read_parquet(io.BytesIO(raw)) for name, raw in files.items() if name.endswith(".parquet")}
-    name = str(manifest["strategy"])
+    name, frames = str(manifest["strategy"]), read_tables(files, path)
+    recipe, base = _located(_recipe(files["recipe.yaml"], name, path), data)
     with tempfile.TemporaryDirectory() as scratch:
         place = Place(
             scratch, recipe.dataset, base, recipe.seed, value_hash(recipe.model_dump(mode="json", by_alias=True))
@@ -114,6 +112,38 @@ def verify_bundle(path: str, data: str | None) -> Verified:
     warnings = (f"made with other versions: {', '.join(other)}",) if other else ()
     verified = _compared(name, frames, rows, split, certificate)
     return replace(verified, warnings=warnings)
+
+
+def _recipe(raw: bytes, name: str, path: str) -> Recipe:
+    """Read a bundle's recipe as a stranger's: nothing is trained, and no file is named but below the data folder."""
+    where = f"{path}: recipe.yaml"
+    try:
+        recipe = parse_recipe(raw.decode(), where=where)
+    except UnicodeDecodeError:
+        raise DataRefused("the recipe is no UTF-8 text", where=where) from None
+    if [step.name for step in recipe.splits] != [name]:
+        raise DataRefused("the recipe and the manifest are not of one split", where=where, expected=f"the split {name}")
+    sections: dict[str, Any] = {"curriculum": None, "train": None, "evaluate": None, "release": False}
+    for role in ("examples", "responses", "dynamics", "options"):
+        section = getattr(recipe, role)
+        if section is not None and section.source:
+            sections[role] = section.model_copy(update={"source": _below(role, section.source)})
+    found = with_files(recipe.model_copy(update=sections), _below)
+    features = {name: part.model_copy(update={"source": _below(name, part.source)}) if part.source else part
+                for name, part in found.features.items()}  # fmt: skip
+    return found.model_copy(update={"features": features})
+
+
+def _below(role: str, source: str) -> str:
+    """Return a path that starts at the data folder and stays below it: of any other one its last name."""
+    path = PurePosixPath(source.replace("\\", "/"))
+    if "://" in source:
+        raise DataRefused(f"{role} is at an address: {source}", where="recipe.yaml", expected="a file or folder")
+    if path.is_absolute() or path.parts[:1] == ("~",) or source.startswith("~") or ".." in path.parts:
+        if path.name in ("", "..", "~"):
+            raise DataRefused(f"{role} is no file or folder: {source}", where="recipe.yaml")
+        return path.name + "/" * source.endswith("/")
+    return source
 
 
 def _located(recipe: Recipe, data: str | None) -> tuple[Recipe, str]:
@@ -149,7 +179,7 @@ def _located(recipe: Recipe, data: str | None) -> tuple[Recipe, str]:
 
 
 def _found(folder: Path, source: str) -> list[Path]:
-    relative = source.strip("/") if not source.startswith("/") else Path(source).name
+    relative = source.rstrip("/")
     return (
         sorted(folder.glob(relative))
         if any(sign in relative for sign in "*?[")
@@ -160,7 +190,7 @@ def _found(folder: Path, source: str) -> list[Path]:
 def _stand_on(job: Job, name: str, base: pl.DataFrame, components: pl.DataFrame) -> None:
     """Release in the scratch store what the split had to keep."""
     if base["held_out"].null_count() == len(base):
-        base = _with_held_out(job, name, base)
+        base = _with_names(job, name, base, components)
     dataset: Dataset = job.place.open()
     rows = base.with_columns(axis=pl.lit("none"), reason=pl.lit("released"))
     tables = {"splits": dataset.publish("splits", [Wanted(value_hash(name), lambda: [rows], group=name)]).version}
@@ -170,13 +200,18 @@ def _stand_on(job: Job, name: str, base: pl.DataFrame, components: pl.DataFrame)
     dataset.release(tables, based_on=None)
 
 
-def _with_held_out(job: Job, name: str, base: pl.DataFrame) -> pl.DataFrame:
-    """Say what was held out, which an anonymous bundle does not: the data do, when the split is made of them alone."""
+def _with_names(job: Job, name: str, base: pl.DataFrame, components: pl.DataFrame) -> pl.DataFrame:
+    """Name what was held out and groups, which an anonymous bundle does not: the data do, when split by themselves."""
     with tempfile.TemporaryDirectory() as scratch:
         alone = Job(job.recipe, job.file, replace(job.place, location=scratch))
+        dataset: Dataset = alone.place.open()
+        if len(components):
+            made = dataset.publish("components", [Wanted(value_hash("components"), lambda: [components])])
+            dataset.release({"components": made.version}, based_on=None)
         take_steps(alone, as_function, lambda summary: None)
-        made = alone.place.open().scan("splits").filter(pl.col("strategy") == name)
-        held = made.select("seed", "example_id", "held_out").drop_nulls("held_out").collect()
+        rows = dataset.scan("splits").filter(pl.col("strategy") == name)
+        held = rows.select("seed", "example_id", "held_out").drop_nulls("held_out").collect()
+        base = with_groups(base, rows.select("example_id", "component").unique().collect())
     held = held.sort("seed", "example_id", "held_out").unique(["seed", "example_id"], keep="first", maintain_order=True)
     known = base.drop("held_out").join(held, on=["seed", "example_id"], how="left", maintain_order="left")
     outside = pl.col("split").is_in(["test_ood", "validation_ood"])

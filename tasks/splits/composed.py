@@ -67,6 +67,12 @@ class ComposedConfig(SplitConfig):
         needs = [need for plugin, config in self.rules for need in plugin.columns(config)]
         return tuple(dict.fromkeys(need.removeprefix("examples.") for need in needs if need.startswith("examples.")))
 
+    @property
+    def others(self) -> tuple[str, ...]:
+        """What any of the rules reads of other tables."""
+        needs = [need for plugin, config in self.rules for need in plugin.columns(config)]
+        return tuple(dict.fromkeys(need for need in needs if not need.startswith("examples.")))
+
     def place_of(self, column: str) -> str:
         """Point at a column in the first rule that names it."""
         return next(filter(None, (config.place_of(column) for _, config in self.rules)), "")
@@ -75,7 +81,7 @@ class ComposedConfig(SplitConfig):
 @rule(
     "composed",
     config=ComposedConfig,
-    needs=("examples.{columns}",),
+    needs=("examples.{columns}", "{others}"),
     axis=lambda config: ", ".join(config.columns),
     cost=lambda rows, width: Cost(8e-6 * rows, 900 * rows),
     source=SOURCE,

@@ -36,7 +36,7 @@ from gradatim.tasks.splits.cuts import (
     within_strata,
 )
 from gradatim.tasks.splits.inputs import keep_together, phrase, prepare
-from gradatim.tasks.splits.keep_labels import Kept, keep_labels
+from gradatim.tasks.splits.keep_labels import Kept, first_of_each, keep_labels
 from gradatim.tasks.splits.result import Split, arrange
 from gradatim.tasks.splits.together import together as find_together
 
@@ -266,6 +266,7 @@ def build(
         together=columns,
         source=source,
         frozen=tuple(outcomes),
+        ledger=frozen.ledger(released, ids),
         warnings=tuple(dict.fromkeys(warnings)) + _notes(tables, config),
         drawn=cut is None and stratum is None and not config.balance,
         alike=tied is None and not tables.keys().isdisjoint(("components", "pairs")),
@@ -282,20 +283,41 @@ def _strata(examples: pl.DataFrame, config: SplitConfig, strata: pl.Series | Non
 
 
 def _balanced(placed: list[_Placed], code: np.ndarray, draw: np.ndarray) -> list[_Placed]:
-    """Exclude training rows, whole components in the order of a draw, until each fold has as many as the smallest."""
+    """Exclude training rows, whole components in the order of a draw, until each fold has as many as the smallest.
+
+    Components that a value needs in train (see `keep_labels`) come first, and stay.
+    """
     least = min(int((one.split == TRAIN).sum()) for one in placed)
     result = []
     for one in placed:
         train = one.split == TRAIN
         size = np.bincount(code[train], minlength=len(draw))
-        order = np.argsort(draw, kind="stable")
+        needed = _needed(one, train, code, draw)
+        order = np.lexsort((draw, ~needed))
         dropped = np.zeros(len(draw), np.bool_)
         dropped[order] = np.cumsum(size[order]) > least
         out = train & dropped[code]
+        if (needed & dropped).any() or out.sum() == train.sum():
+            raise DataRefused(
+                f"fold {one.fold} cannot have the {least:,} training rows that the smallest fold has: "
+                + ("its values need more" if needed.any() else "its groups are larger"),
+                where="balance",
+                remedy="leave balance out, or keep together by a finer column",
+            )
         note = (one.reason, f"; beyond the {least:,} training rows that the smallest fold has")
         reason = phrase(*note, when=pl.Series(out), otherwise=one.reason)
         result.append(replace(one, split=np.where(out, np.uint8(EXCLUDED), one.split), reason=reason))
     return result
+
+
+def _needed(one: _Placed, train: np.ndarray, code: np.ndarray, draw: np.ndarray) -> np.ndarray:
+    """Say of each component whether a value would lack training rows without it."""
+    needed = np.zeros(len(draw), np.bool_)
+    for kept in one.marks.kept:
+        rows = np.flatnonzero(train & (kept.labels.codes >= 0))
+        wanted = np.full(len(kept.labels.levels), kept.least)
+        needed[first_of_each(rows, kept.labels.codes, code, draw, wanted)] = True
+    return needed
 
 
 def _pool(marks: Marks, code: np.ndarray, draw: np.ndarray, component: pl.Series) -> tuple[Pool, np.ndarray, pl.Series]:

@@ -17,6 +17,8 @@ KEPT = "kept from the released split"
 
 STRADDLES = " also has out-of-distribution rows"
 """How the reason of a row ends that is excluded since its group lies on both sides of the rule."""
+LEDGER = ("strategy", "seed", "fold", "example_id", "split", "component", "held_out")
+"""Columns by which a released row is kept."""
 CONTROLS = r"\.(random|matched)$"
 """How the names of controls end, which freeze nothing."""
 
@@ -48,7 +50,7 @@ class Outcome:
     frozen : int
         Rows of the released test and test_ood.
     left : int
-        Those that are no longer among the examples.
+        Those that are no longer among the examples, and were when it was released.
     held : int
         Those that the rules alone would have put elsewhere.
     moved : int
@@ -61,6 +63,10 @@ class Outcome:
         Those of them that the release had not kept out.
     twins : int
         Those of these that have a near-duplicate.
+    away : int
+        Rows of `frozen` that had left before the release, and are not back.
+    gone : tuple of str
+        Ids of the first five of `left`.
     """
 
     seed: int
@@ -73,6 +79,8 @@ class Outcome:
     excluded: int
     added: int = 0
     twins: int = 0
+    away: int = 0
+    gone: tuple[str, ...] = ()
 
 
 def released(table: pl.DataFrame | None) -> pl.DataFrame | None:
@@ -104,12 +112,34 @@ def released(table: pl.DataFrame | None) -> pl.DataFrame | None:
     return table.filter(pl.col("split").is_in([*_TESTS, "excluded"]))
 
 
+def ledger(table: pl.DataFrame | None, ids: pl.Series) -> pl.DataFrame | None:
+    """Return the released test rows that are not among the examples: should they come back, they are test rows still.
+
+    Parameters
+    ----------
+    table : polars.DataFrame or None
+        From `released`.
+    ids : polars.Series of String
+        The rows that there are.
+
+    Returns
+    -------
+    polars.DataFrame or None
+        strategy, seed, fold, example_id, split, component, held_out, as far as `table` has them; sorted.
+    """
+    if table is None:
+        return None
+    away = table.filter(pl.col("split").is_in(_TESTS) & ~pl.col("example_id").is_in(ids.implode()))
+    known = [name for name in LEDGER if name in table.columns]
+    return away.select(known).sort(known[: known.index("example_id") + 1])
+
+
 def keep(now: Now, table: pl.DataFrame, seed: int, fold: int) -> tuple[np.ndarray, pl.Series, Outcome]:
     """Put frozen rows back where they were released, and keep their group's other rows out of every other split."""
     for name, value in (("seed", seed), ("fold", fold)):
         if name in table.columns:
             table = table.filter(pl.col(name) == value)
-    columns = ["example_id", "split"] + (["component"] if "component" in table.columns else [])
+    columns = ["example_id", "split", *(name for name in ("component", "away") if name in table.columns)]
     table = table.select(columns).unique(subset="example_id", keep="first", maintain_order=True)
     out_before = now.ids.is_in(table.filter(pl.col("split") == "excluded")["example_id"].implode()).to_numpy()
     table = table.filter(pl.col("split").is_in(_TESTS))
@@ -136,17 +166,21 @@ def keep(now: Now, table: pl.DataFrame, seed: int, fold: int) -> tuple[np.ndarra
     partners = _partners(now, blocked, table["example_id"])
     reason = partners.select(pl.coalesce("reason", pl.lit(reason)).alias("reason"))["reason"]
     added = blocked & ~out_before
+    missing = table.filter(~pl.col("example_id").is_in(now.ids.implode()))
+    left = missing.filter(~pl.col("away")) if "away" in table.columns else missing
     outcome = Outcome(
         seed=seed,
         fold=fold,
         frozen=len(table),
-        left=len(table) - int(is_frozen.sum()),
+        left=len(left),
         held=int(changed.sum()),
         moved=int((is_frozen & (split != before)).sum()),
         joined=int((held_here & ~is_frozen).sum()),
         excluded=int(blocked.sum()),
         added=int(added.sum()),
         twins=int((added & partners["reason"].is_not_null().to_numpy()).sum()),
+        away=len(missing) - len(left),
+        gone=tuple(left["example_id"].sort().head(5)),
     )
     return split, reason, outcome
 

@@ -65,11 +65,28 @@ def keep_labels(pool: Pool, chosen: np.ndarray, kept: Sequence[Kept], where: str
         rows = np.flatnonzero(inside & ~trained & short[labels.codes])
         if not len(rows):
             continue
-        order = rows[np.lexsort((pool.code[rows], -pool.draw[pool.code[rows]], labels.codes[rows]))]
-        label = labels.codes[order]
-        starts = np.flatnonzero(np.append(True, label[1:] != label[:-1]))
-        place = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
-        back = pool.code[order[place < least - have[label]]]
+        back = first_of_each(rows, labels.codes, pool.code, -pool.draw, least - have)
         chosen[back] = TRAIN
         moved[back] = True
     return moved
+
+
+def first_of_each(
+    rows: np.ndarray, label: np.ndarray, code: np.ndarray, draw: np.ndarray, wanted: np.ndarray
+) -> np.ndarray:
+    """Return the components of as many rows of each label as are wanted, in the order of their draw.
+
+    Parameters
+    ----------
+    rows : numpy.ndarray of int64
+        Places of rows to choose from, each with a label.
+    label, code : numpy.ndarray of int64, (rows of examples,)
+    draw : numpy.ndarray of float64, (components,)
+    wanted : numpy.ndarray of int64, (labels,)
+    """
+    order = rows[np.lexsort((code[rows], draw[code[rows]], label[rows]))]
+    of_row = label[order]
+    starts = np.flatnonzero(np.append(True, of_row[1:] != of_row[:-1])) if len(order) else np.empty(0, np.int64)
+    place = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
+    components: np.ndarray = code[order[place < wanted[of_row]]]
+    return components

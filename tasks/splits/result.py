@@ -12,7 +12,7 @@ from gradatim.schemas.errors import UsageError, nearest
 from gradatim.schemas.summary import Fact, Summary, SummaryTable
 from gradatim.schemas.tables import SPLITS
 from gradatim.tasks.core.registry import configure, get
-from gradatim.tasks.splits.frozen import Outcome
+from gradatim.tasks.splits.frozen import LEDGER, Outcome
 
 if TYPE_CHECKING:
     from gradatim.tasks.splits.certificate import Certificate
@@ -51,6 +51,9 @@ class Split:
         Whether each component was drawn by itself, so that sizes are binomial.
     alike : bool
         Whether near-duplicates were kept together.
+    ledger : polars.DataFrame or None
+        Released test rows that are no longer among the examples, of this release and of those before it: strategy,
+        seed, fold, example_id, split, component, held_out.
     """
 
     strategy: str
@@ -64,6 +67,7 @@ class Split:
     warnings: tuple[str, ...] = ()
     drawn: bool = True
     alike: bool = False
+    ledger: pl.DataFrame | None = None
 
     @property
     def config(self) -> Any:
@@ -75,6 +79,14 @@ class Split:
     def main(self) -> pl.DataFrame:
         """Rows of the strategy itself, without its controls."""
         return self.table.filter(pl.col("strategy") == self.strategy)
+
+    @property
+    def released(self) -> pl.DataFrame:
+        """What the next split has to keep once this one is released: its rows, and those of the ledger as `away`."""
+        rows = self.main.select(LEDGER).with_columns(away=pl.lit(False))
+        if self.ledger is None or self.ledger.is_empty():
+            return rows
+        return pl.concat([rows, self.ledger.with_columns(away=pl.lit(True))], how="diagonal_relaxed")
 
     @property
     def sizes(self) -> pl.DataFrame:
@@ -111,21 +123,26 @@ class Split:
 
     def select(self, *, seed: int | None = None, fold: int | None = None) -> Split:
         """Take one seed or fold of a split with several."""
-        table, frozen = self.table, self.frozen
+        table, frozen, ledger = self.table, self.frozen, self.ledger
         for name, value in (("seed", seed), ("fold", fold)):
             if value is not None:
                 valid = table[name].unique().sort().to_list()
                 if value not in valid:
                     raise UsageError(f"there is no {name} {value}", expected=", ".join(map(str, valid)))
                 table = table.filter(pl.col(name) == value)
+                if ledger is not None and name in ledger.columns:
+                    ledger = ledger.filter(pl.col(name) == value)
                 frozen = tuple(outcome for outcome in frozen if getattr(outcome, name) == value)
-        return replace(self, table=table, frozen=frozen)
+        return replace(self, table=table, frozen=frozen, ledger=ledger)
 
     def named(self, name: str) -> Split:
         """Give the strategy and its controls another name; no row moves."""
         tail = pl.col("strategy").str.slice(len(self.strategy))
         table = self.table.with_columns(pl.concat_str(pl.lit(name), tail).alias("strategy"))
-        return replace(self, strategy=name, table=table)
+        ledger = self.ledger
+        if ledger is not None and "strategy" in ledger.columns:
+            ledger = ledger.with_columns(strategy=pl.lit(name))
+        return replace(self, strategy=name, table=table, ledger=ledger)
 
     def why(self, example_id: str) -> str:
         """Say in which split a row is and why, a line for each seed and fold where there are several."""
@@ -146,7 +163,9 @@ class Split:
 
     def summary(self) -> Summary:
         """Describe the split for terminal, report and artifact."""
-        sizes = self.sizes
+        keys = ["strategy", "seed", "fold"]
+        differ = self.table.group_by(keys).agg(values=pl.col("held_out").drop_nulls().n_unique())
+        sizes = self.sizes.join(differ, on=keys, maintain_order="left")
         main = sizes.filter(pl.col("strategy") == self.strategy)
         shown = [name for name in SPLITS if int(sizes[name].sum()) > 0]
         if len(main) == 1:
@@ -155,16 +174,17 @@ class Split:
             outside = main["test_ood"].to_list()
             headline = f"{len(main)} splits ({self.axis}), test_ood {min(outside):,} to {max(outside):,} rows"
         rows = tuple(
-            (row["strategy"], row["seed"], row["fold"], row["held_out"] or "", *[row[name] for name in shown])
+            (row["strategy"], row["seed"], row["fold"], self._named(row), *[row[name] for name in shown])
             for row in sizes.head(_MOST_FOLDS).iter_rows(named=True)
         )
         whole = [*self.together, *(["near-duplicates"] if self.alike else [])]
         facts = [Fact("axis", self.axis), Fact("kept together", ", ".join(whole) or "nothing")]
         if self.frozen:
             names = ("left", "held", "moved", "joined", "excluded")
-            more = ("frozen", *names, "added", "twins")
+            more = ("frozen", *names, "added", "twins", "away")
             total = {name: sum(getattr(one, name) for one in self.frozen) for name in more}
             note = ", ".join(f"{total[name]:,} {name}" for name in names)
+            note += f"; {total['away']:,} had left before" if total["away"] else ""
             facts.append(Fact("released test rows", total["frozen"], note=note))
             headline += "   test frozen: {left:,} left, {moved:,} moved, {joined:,} joined".format(**total)
             if total["added"]:
@@ -180,9 +200,25 @@ class Split:
                 *self._held_out(),
                 SummaryTable("Why rows are where they are", ("split", "reason", "rows"), self._reasons()),
             ),
-            warnings=self.warnings,
+            warnings=(*self.warnings, *self._gone()),
             next=("certify it: s.certify(examples, difficulty=d, responses=r)",),
             sources=(self.source,),
+        )
+
+    def _named(self, row: dict[str, Any]) -> str:
+        """Name what a fold holds out, or say how much where its rows differ in it."""
+        first, others = row["held_out"], row["values"] - 1
+        return first or "" if others < 1 else f"{first} and {others:,} more"
+
+    def _gone(self) -> tuple[str, ...]:
+        """Tell which released test rows left, by the fold that lost most."""
+        worst = max(self.frozen, key=lambda one: one.left, default=None)
+        if worst is None or not worst.left:
+            return ()
+        listed = ", ".join(worst.gone) + (", ..." if worst.left > len(worst.gone) else "")
+        return (
+            f"{worst.left:,} released test rows are no longer among the examples ({listed}): the ledger keeps them; "
+            "should they come back, they stand where they stood",
         )
 
     def _held_out(self) -> tuple[SummaryTable, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from prefect import task
 from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.hashing import value_hash
 from gradatim.schemas.summary import Summary
+from gradatim.storage.delta import Version
 from gradatim.storage.parts import fingerprint
 from gradatim.storage.releases import released_splits
 from gradatim.storage.tables import Dataset
@@ -28,7 +30,7 @@ from gradatim.tasks.core.step import (
     quarantine,
     read_columns,
 )
-from gradatim.tasks.splits.frozen import CONTROLS
+from gradatim.tasks.splits.frozen import CONTROLS, LEDGER
 from gradatim.tasks.splits.growth import grow_components
 from gradatim.tasks.splits.result import Split
 from gradatim.tasks.splits.together import near_duplicates
@@ -154,9 +156,34 @@ def _frozen(dataset: Dataset, name: str, base: str) -> tuple[pl.DataFrame | None
         return None, parts[0].fingerprint
     scan = released_splits(dataset)
     assert scan is not None
-    columns = ["strategy", "seed", "fold", "example_id", "split", "component", "held_out"]
-    rows = scan.filter(pl.col("strategy") == name).select(columns).collect()
-    return rows, value_hash([base, sorted(part.content_hash for part in parts)])
+    rows = scan.filter(pl.col("strategy") == name).select(LEDGER).with_columns(away=pl.lit(False)).collect()
+    made = value_hash([base, sorted(part.content_hash for part in parts)])
+    gone = read_ledger(dataset, version, name)
+    if gone is not None:
+        rows = pl.concat([rows, gone.with_columns(away=pl.lit(True))])
+        made = value_hash([made, version.metadata["ledgers"][name]])
+    return rows, made
+
+
+def read_ledger(dataset: Dataset, version: Version, name: str) -> pl.DataFrame | None:
+    """Read the released test rows of a strategy that had left the examples when a version of splits was made."""
+    made = version.metadata.get("ledgers", {}).get(name)
+    raw = dataset.store.get(_ledger_key(dataset, made)) if made else None
+    return None if raw is None else pl.read_parquet(io.BytesIO(raw))
+
+
+def _write_ledger(dataset: Dataset, made: str, split: Split) -> str | None:
+    """Keep the released test rows that left; by the split's fingerprint, None where there are none."""
+    if split.ledger is None or split.ledger.is_empty():
+        return None
+    buffer = io.BytesIO()
+    split.ledger.select(LEDGER).write_parquet(buffer)
+    dataset.store.put(_ledger_key(dataset, made), buffer.getvalue())
+    return made
+
+
+def _ledger_key(dataset: Dataset, made: str) -> str:
+    return dataset.store.key(dataset.name, "_ledgers", f"{made}.parquet")
 
 
 def _build(
@@ -211,14 +238,16 @@ def _build(
     # what names a split whatever stands already, and the release that it was built on
     bases = {**kept.get("bases", {}), method.name: base}
     grounds = {**kept.get("grounds", {}), method.name: release.number if release else None}
-    publish_group(dataset, place, "splits", method.name, made, split.table, parents, bases=bases, grounds=grounds)
+    ledgers = {**kept.get("ledgers", {}), method.name: _write_ledger(dataset, made, split)}
+    about_parts = {"bases": bases, "grounds": grounds, "ledgers": ledgers}
+    publish_group(dataset, place, "splits", method.name, made, split.table, parents, **about_parts)
     publish_group(dataset, place, "certificate", method.name, made, certificate.table, parents)
     about, proof = split.summary(), certificate.summary()
     return replace(
         about,
         step=f"split {method.name}",
         facts=(*about.facts, *proof.facts),
-        tables=(*about.tables, *proof.tables),
+        tables=(*about.tables[:-1], *proof.tables, about.tables[-1]),
         charts=(*about.charts, *proof.charts),
         warnings=(*about.warnings, *proof.warnings),
         next=(),

@@ -15,6 +15,7 @@ from gradatim.tasks.core.registry import Cost
 from gradatim.tasks.splits.config import SplitConfig
 from gradatim.tasks.splits.engine import IN, NEITHER, OUT, Marks, rule
 from gradatim.tasks.splits.inputs import phrase
+from gradatim.tasks.splits.values import pieces
 
 SOURCE = (
     "Wang et al. (2022). Super-NaturalInstructions: Generalization via Declarative Instructions on 1600+ NLP Tasks."
@@ -170,7 +171,8 @@ def _released(
         return {}
     if "seed" in frozen.columns:
         frozen = frozen.filter(pl.col("seed") == seed)
-    labels = set(frozen["held_out"].drop_nulls().unique().to_list())
+    # in a composed split several rules' words stand in one row
+    labels = set(frozen["held_out"].drop_nulls().unique().to_list()) | pieces(frozen["held_out"])
     columns = {"task": config.column, "category": config.category}
     return {name: {value for value in known[name] if f"{column}={value}" in labels} for name, column in columns.items()}
 

@@ -214,11 +214,13 @@ def _released(frozen: pl.DataFrame | None, at: Moments, seed: int, folds: int) -
         return {}
     if "seed" in frozen.columns:
         frozen = frozen.filter(pl.col("seed") == seed)
-    told = frozen.drop_nulls("held_out").group_by("fold").agg(pl.col("held_out").min()).sort("fold")
-    pattern = re.compile(rf"{re.escape(at.name)} >= (\S+?)(?:, < \S+?)?(?:; test from (\S+))?")
-    found = {}
+    told = frozen.drop_nulls("held_out").select("fold", "held_out").unique().sort("fold", "held_out")
+    # in a composed split other rules' words stand around these
+    begins, ends_at = rf"(?:^|; ){re.escape(at.name)} >= (\S+?)(?:, < \S+?)?", r"(?:; test from (\S+?))?(?:$|; )"
+    pattern = re.compile(begins + ends_at)
+    found: dict[int, dict[str, float]] = {}
     for fold, label in told.iter_rows():
-        if match := pattern.fullmatch(label):
+        if fold // folds not in found and (match := pattern.search(label)):
             ends = {"start": match[1], "test": match[2]}
             found[fold // folds] = {name: at.read(text) for name, text in ends.items() if text}
     return found

@@ -11,6 +11,8 @@ import polars as pl
 from gradatim.tasks.core.components import components, grow
 from gradatim.tasks.splits.inputs import phrase
 
+_ALIKE = " (near-duplicates)"
+"""Ends the name of a component of near-duplicates where rows have groups too."""
 _GROUP = "\x1f"
 """Keeps a group called like the id of a row that stands alone apart from it."""
 
@@ -48,7 +50,8 @@ def together(
         Rows that share a non-null value in any of these belong together, and so on through chains of rows.
     tables : mapping
         Optional ``components`` (example_id, component: near-duplicates under names that stay), or ``pairs`` where there
-        are no components: see `near_duplicates`. Ids without an example are passed over.
+        are no components: see `near_duplicates`. Ids without an example are passed over. A released split, ``frozen``,
+        gives components the names that they had, so that a new row in one moves nobody.
     tied : polars.Series of String, (rows,), optional
         Components to use in place of all that; null for a row that stands alone.
 
@@ -64,11 +67,17 @@ def together(
     One column or components alone: a cast or a join. Else connected components by SciPy, about 2 s per million rows.
     """
     ids = examples["example_id"]
-    groups = grouped(examples, columns) if tied is None else tied
-    alike = None if tied is not None else _alike(ids, tables)
+    if tied is not None:
+        return Together(tied, _key(tied, ids))
+    before = _before(tables)
+    groups = grouped(examples, columns)
+    keys = _key(groups, ids)
+    if before is not None and len(columns) > 1:
+        groups, keys = _as_before(groups, ids, before)
+    alike = _alike(ids, tables, before, grouped=bool(columns))
     if alike is None:
-        return Together(groups, _key(groups, ids))
-    frame = pl.DataFrame({"id": ids, "alike": alike, "group": groups})
+        return Together(groups, keys)
+    frame = pl.DataFrame({"id": ids, "alike": alike, "group": groups, "key": keys})
     if columns:
         frame = frame.with_columns(label=pl.Series(_labels(len(ids), [groups, alike])))
     else:
@@ -77,9 +86,39 @@ def together(
     name: pl.Expr = pl.when(several).then("alike")
     if columns:
         # else a component could bear the name of a group that it has nothing to do with
-        name = pl.coalesce(pl.col("group").min().over("label"), name + " (near-duplicates)")
-    found = frame.select(pl.col("group").min().over("label"), "alike", component=name)
-    return Together(found["component"], _key(found["group"], found["alike"]))
+        name = pl.coalesce(pl.col("group").min().over("label"), name + _ALIKE)
+    of_group = pl.col("key").filter(pl.col("group") == pl.col("group").min()).first().over("label")
+    found = frame.select(component=name, key=pl.coalesce(of_group, "alike"))
+    return Together(found["component"], found["key"])
+
+
+def _before(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame | None:
+    """Return the component of each released row: example_id, before (null where it stood alone)."""
+    frozen = tables.get("frozen")
+    if frozen is None or "component" not in frozen.columns:
+        return None
+    known = frozen.select(pl.col("example_id").cast(pl.String), pl.col("component").alias("before"))
+    return known.unique("example_id", keep="first", maintain_order=True)
+
+
+def _as_before(groups: pl.Series, ids: pl.Series, before: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
+    """Name groups that several columns tie as a release did: by its name for one of their rows, the smallest.
+
+    A group of rows of which none was in one, but one stood alone, is drawn as that row was. Returns names and keys.
+    """
+    rows = pl.DataFrame({"group": groups, "id": ids}).join(
+        before.with_columns(was=True), left_on="id", right_on="example_id", how="left", maintain_order="left"
+    )
+    named = pl.col("before").min().over("group")
+    alone = pl.col("id").filter(pl.col("was") & pl.col("before").is_null()).min().over("group")
+    is_group = pl.col("group").is_not_null()
+    found = rows.select(
+        component=pl.when(is_group).then(pl.coalesce(named, alone, "group")),
+        key=pl.when(is_group)
+        .then(pl.coalesce(pl.lit(_GROUP) + named, alone, pl.lit(_GROUP) + pl.col("group")))
+        .otherwise("id"),
+    )
+    return found["component"], found["key"]
 
 
 def _key(groups: pl.Series, alone: pl.Series) -> pl.Series:
@@ -113,12 +152,20 @@ def _labels(rows: int, columns: Sequence[pl.Series]) -> np.ndarray:
     return components(nodes, np.concatenate(pairs))[:rows]
 
 
-def _alike(ids: pl.Series, tables: Mapping[str, pl.DataFrame]) -> pl.Series | None:
+def _alike(
+    ids: pl.Series, tables: Mapping[str, pl.DataFrame], before: pl.DataFrame | None, *, grouped: bool
+) -> pl.Series | None:
     """Name each row's component of near-duplicates, by its own id where it is alone; None where there are none."""
     if "components" in tables:
         named = tables["components"].select(pl.col("example_id").cast(pl.String), "component")
     elif "pairs" in tables:
         known = pl.DataFrame(schema={"example_id": pl.String, "component": pl.String})
+        if before is not None:
+            name = pl.col("before")
+            if grouped:  # another name is that of a group
+                name = pl.when(name.str.ends_with(_ALIKE)).then(name.str.strip_suffix(_ALIKE))
+            was_alone = pl.when(pl.col("before").is_null()).then("example_id")
+            known = before.select("example_id", component=pl.coalesce(name, was_alone)).drop_nulls()
         here = pl.all_horizontal(pl.col("left_id", "right_id").is_in(ids.implode()))
         named = grow(known, near_duplicates(tables["pairs"]).filter(here)).components
     else:

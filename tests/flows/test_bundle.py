@@ -19,6 +19,7 @@ from gradatim.flows.steps import as_function, take_steps
 from gradatim.flows.verify import verify_bundle
 from gradatim.schemas.errors import DataRefused, UsageError
 from gradatim.schemas.recipe import parse_recipe
+from gradatim.tasks.core.step import Place
 
 RECIPE = """
 dataset: acme-secret
@@ -186,3 +187,96 @@ def test_names_are_taken_out_and_models_numbered() -> None:
         "tv:output:test", "score:test:model 002",
     ]  # fmt: skip
     assert "Stone" in bibliography(plain)
+
+
+HOSTILE = """
+dataset: x
+examples: {from: items/, id: id, input: question, output: answer, domain: kind}
+splits:
+  - length: {column: n_steps, train: "<= 6"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ("responses: {from: SECRET, respondent: who, example: what, score: right}", UsageError, "no responses"),
+        ("responses: {from: ../SECRET, respondent: who, example: what, score: right}", UsageError, "no responses"),
+        ("responses: {from: items/../../../SECRET, respondent: who, example: what}", UsageError, "no responses"),
+        ("responses: {from: ../*, respondent: who, example: what, score: right}", DataRefused, ""),
+        ("responses: {from: ~/.ssh, respondent: who, example: what, score: right}", UsageError, "no responses"),
+        ("responses: {from: 's3://bucket/x', respondent: who, example: what}", DataRefused, "at an address"),
+        ("responses: {from: .., respondent: who, example: what, score: right}", DataRefused, "no file or folder"),
+        ("features: {w: {from: items/part-0.jsonl, ids: SECRET}}", None, ""),
+        ("difficulty: [{length: {of: question, unit: tokens, tokenizer: SECRET}}]", UsageError, "no file"),
+        ("curriculum: {by: length}\ndifficulty: [length]\ntrain: {model: 'os.path:join'}", None, ""),
+    ],
+)  # fmt: skip
+def test_a_strangers_recipe_reads_nothing_outside_the_data_folder_and_runs_no_code(
+    small: Callable[..., Path], tmp_path: Path, changed: str, error: type[Exception] | None, message: str
+) -> None:
+    """Each hostile recipe fails on what lies in the data folder, or is taken without its part."""
+    from gradatim.flows.verify import _located, _recipe
+
+    small(RECIPE, rows=2)
+    folder = tmp_path / "given"
+    folder.mkdir()
+    (tmp_path / "items").rename(folder / "items")
+    secret = tmp_path / "secret.json"
+    secret.write_text('{"id": 1}')
+    recipe = HOSTILE + changed.replace("SECRET", str(secret) if "../SECRET" not in changed else "secret.json")
+
+    def names() -> str:
+        found, base = _located(_recipe(recipe.encode(), "length", "x.zip"), str(folder))
+        assert found.train is None and found.curriculum is None and base == str(folder)
+        Job(found, "x", Place("unused", "x", base, 0, "")).difficulty  # noqa: B018  (finds the files of settings)
+        return found.model_dump_json()
+
+    if error is None:
+        told = names()
+        assert str(tmp_path) not in told and ".." not in told
+    elif message:
+        with pytest.raises(error, match=message):
+            names()
+    else:  # a glob starts at the folder
+        assert '"source":"*"' in names()
+
+
+def test_a_bundle_that_would_fill_the_memory_or_has_strange_tables_is_refused(small: Callable[..., Path]) -> None:
+    recipe = small(RECIPE, rows=60)
+    store, file = run(recipe), recipe.parent / "split.zip"
+    write_bundle(store, None, "length", str(file), anonymous=True)
+
+    def zeros(files: dict[str, bytes]) -> None:
+        files["rows.parquet"] = bytes(20 << 20)
+
+    bomb = rewritten(file, zeros)
+    with zipfile.ZipFile(bomb) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    with pytest.raises(DataRefused, match="rows.parquet holds 20,971,520 bytes, packed in"):
+        read_bundle(bomb)
+
+    def table(name: str, frame: pl.DataFrame | bytes) -> Callable[[dict[str, bytes]], None]:
+        def change(files: dict[str, bytes]) -> None:
+            buffer = io.BytesIO()
+            if isinstance(frame, pl.DataFrame):
+                frame.write_parquet(buffer)
+            files[name] = frame if isinstance(frame, bytes) else buffer.getvalue()
+
+        return change
+
+    data = str(recipe.parent)
+    for change, said in (
+        (table("rows.parquet", pl.DataFrame({"example_id": ["a"]})), "'content_hash' is missing"),
+        (table("rows.parquet", pl.DataFrame({"example_id": [1], "content_hash": ["a"]})), "'example_id' is Int64"),
+        (table("split.parquet", b"PAR1 no table PAR1"), "cannot be read"),
+        (table("certificate.parquet", b""), "cannot be read"),
+        (table("recipe.yaml", b"\xff\xfe"), "no UTF-8"),
+        (table("recipe.yaml", HOSTILE.replace("length", "threshold").encode()), "not of one split"),
+        (lambda files: files.pop("base.parquet"), "no base.parquet"),
+    ):
+        with pytest.raises(DataRefused, match=said):
+            verify_bundle(rewritten(file, change), data)

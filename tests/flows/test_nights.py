@@ -163,3 +163,41 @@ def test_without_splits_or_a_text_input_there_is_no_check(small: Callable[..., P
     assert Job.load(str(small(bare.replace("input: question, ", ""), shards=1, rows=3))).diversity == ()
     no_splits = bare.split("splits:")[0]
     assert Job.load(str(small(no_splits, shards=1, rows=3))).diversity == ()
+
+
+def test_a_released_test_row_that_left_is_told_kept_in_the_ledger_and_tested_again_when_it_is_back(
+    small: Callable[..., Path],
+) -> None:
+    from gradatim.flows.bundle import write_bundle
+    from gradatim.flows.steps import as_function, take_steps
+    from gradatim.flows.verify import verify_bundle
+
+    recipe = small(RECIPE.replace("diversity:\n  - near_duplicates\n", ""), shards=0)
+    file, every = recipe.parent / "items" / "all.jsonl", rows([f"q{i:03d}" for i in range(150)])
+
+    def night(kept: list[dict[str, Any]]) -> tuple[Dataset, list[str]]:
+        write_jsonl(file, kept)
+        job, told = Job.load(str(recipe)), []
+        dataset = job.place.open()
+        based_on = dataset.latest_release()
+        versions = take_steps(job, as_function, lambda summary: told.extend(summary.warnings))
+        dataset.release(versions, based_on=based_on.number if based_on else None)
+        return dataset, told
+
+    dataset, _ = night(every)
+    before = places(dataset)
+    gone = sorted([i for i in before if before[i] == "test"][:2] + [i for i in before if before[i] == "test_ood"][:1])
+    without = [row for row in every if row["id"] not in gone]
+    dataset, told = night(without)
+    assert any(f"3 released test rows are no longer among the examples ({', '.join(gone)})" in line for line in told)
+    # a night later nobody speaks of them, and the rule is another one: of the draws, too
+    recipe.write_text(recipe.read_text().replace('"<= 6"', '"<= 7", test: 0.05'))
+    dataset, told = night(without[:-1])
+    assert not any(gone[0] in line for line in told)
+    dataset, _ = night(every)
+    after = places(dataset)
+    assert {i: after[i] for i in gone} == {i: before[i] for i in gone}
+    tested = [i for i in before if before[i] in ("test", "test_ood")]
+    assert {i: after[i] for i in tested} == {i: before[i] for i in tested}
+    write_bundle(str(recipe.parent / "store"), None, "threshold", str(recipe.parent / "b.zip"), anonymous=True)
+    assert verify_bundle(str(recipe.parent / "b.zip"), str(file)).holds
