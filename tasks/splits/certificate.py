@@ -18,13 +18,12 @@ from gradatim.tasks.splits.factor_tables import factor_measures
 from gradatim.tasks.splits.inputs import columns_of, require_column, with_factors
 from gradatim.tasks.splits.measure import measure
 from gradatim.tasks.splits.measures.block import Block, Measured
-from gradatim.tasks.splits.measures.duplicates import normalised
+from gradatim.tasks.splits.measures.duplicates import alike, normalised
 from gradatim.tasks.splits.measures.ood_shift import SOURCE as OOD_SOURCE
 from gradatim.tasks.splits.measures.scores import UNITS, known_answers, whole
 from gradatim.tasks.splits.measures.shift import SOURCE as SHIFT_SOURCE
 from gradatim.tasks.splits.measures.shift import told_of
 from gradatim.tasks.splits.result import Split
-from gradatim.tasks.splits.together import near_duplicates
 
 _DTYPES = {
     "strategy": pl.String, "seed": pl.Int64, "fold": pl.Int32, "check": pl.String, "value": pl.Float64,
@@ -277,4 +276,4 @@ def _answers(responses: pl.DataFrame | None, frame: pl.DataFrame) -> pl.DataFram
 
 
 def _near(pairs: pl.DataFrame | None) -> pl.DataFrame | None:
-    return None if pairs is None else near_duplicates(pairs).select("left_id", "right_id")
+    return None if pairs is None else alike(pairs)

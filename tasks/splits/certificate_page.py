@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from gradatim.schemas.summary import Fact, Summary, SummaryChart, SummaryTable
+from gradatim.schemas.summary import Cell, Fact, Summary, SummaryChart, SummaryTable
 from gradatim.tasks.core.format import number
 from gradatim.tasks.splits.details import Details
 from gradatim.tasks.splits.measures.difficulty import histogram
@@ -28,11 +28,11 @@ _BESIDE_CONTROL = ("shift_auc", "compound_divergence", "leakage")
 _LISTED = r"^(bin:|score(_gap|:test|:test_ood):)"
 """Checks that are shown as a picture or a table of their own."""
 _ORDER = (
-    "rows", "groups", "label_values", "label_largest_share", "domain_values", "domain_largest_share", "tv",
-    "duplicates_across", "near_duplicates_across", "near_duplicates_of_train", "leakage", "shift_auc",
-    "diversity_shift", "correlation_shift", "atom_divergence", "compound_divergence", "factor_coverage",
-    "factor_distance", "difficulty_mean", "matched_support", "matched_rows", "score", "score_gap",
-    "score_gap_matched", "detectable_gap",
+    "rows", "share", "constraint", "grid_coverage", "held_out_values", "groups", "label_values", "label_largest_share",
+    "domain_values", "domain_largest_share", "tv", "duplicates_across", "near_duplicates_across",
+    "near_duplicates_of_train", "leakage", "leakage_low", "leakage_high", "shift_auc", "diversity_shift",
+    "correlation_shift", "atom_divergence", "compound_divergence", "factor_coverage", "factor_distance",
+    "difficulty_mean", "matched_support", "matched_rows", "score", "score_gap", "score_gap_matched", "detectable_gap",
 )  # fmt: skip
 _SIGNS = {"\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "<": "$<$",
           ">": "$>$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}  # fmt: skip
@@ -114,16 +114,22 @@ def _tables(averaged: pl.DataFrame, folds: int) -> tuple[SummaryTable, ...]:
     )
     headings = ("measure", "value", *(["deviation"] if folds > 1 else []), "random control", "matched control", "rows")
     found = [
-        SummaryTable(
-            "Promises", ("promise", "value", "asked", "holds", "rows"), tuple(promises.iter_rows()), note=note
-        ),
-        SummaryTable("Measures", headings, tuple(measured.iter_rows()), note=note),
+        SummaryTable("Promises", ("promise", "value", "asked", "holds", "rows"), _cells(promises), note=note),
+        SummaryTable("Measures", headings, _cells(measured), note=note),
     ]
     models = _models(averaged)
     if len(models):
         title = "Models that never saw the split"
         found.append(SummaryTable(title, ("model", "test", "test_ood", "gap"), tuple(models.head(50).iter_rows())))
     return tuple(found)
+
+
+def _cells(frame: pl.DataFrame) -> tuple[tuple[Cell, ...], ...]:
+    """Return rows, whole numbers without decimals: most values are counts."""
+    return tuple(
+        tuple(int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in row)
+        for row in frame.iter_rows()
+    )
 
 
 def _models(averaged: pl.DataFrame) -> pl.DataFrame:
@@ -194,4 +200,4 @@ def _number(value: float | None) -> str:
 
 
 def _latex(text: str) -> str:
-    return "".join(_SIGNS.get(sign, sign) for sign in text)
+    return "".join(_SIGNS.get(sign, sign) for sign in " ".join(text.split()))

@@ -14,7 +14,8 @@ from gradatim.schemas.errors import UsageError
 from gradatim.schemas.tables import spec
 from gradatim.tasks.core.registry import configure, get
 from gradatim.tasks.splits.measures.balance import total_variation
-from gradatim.tasks.splits.measures.duplicates import duplicates_across, normalised
+from gradatim.tasks.splits.measures.block import Block
+from gradatim.tasks.splits.measures.duplicates import across, alike, duplicates, duplicates_across, normalised
 from gradatim.tasks.splits.measures.scores import detectable_gap
 from gradatim.tasks.splits.measures.shift import shift_auc
 from gradatim.tasks.splits.result import Split
@@ -270,3 +271,20 @@ def test_a_split_over_factors_says_what_train_covers_and_how_far_test_ood_is() -
     assert certificate.value("factor_distance") == 1  # each held-out cell shares a value with a trained one
     held = next(table for table in split.summary().tables if table.title == "What is held out")
     assert len(held.rows) == 18
+
+
+def test_copies_are_counted_where_the_first_of_them_is_in_no_split() -> None:
+    """Copies are paired with their first row alone; here that row, and its pairs with others, are left out."""
+    pairs = pl.DataFrame(
+        [("a0", "a1", 1.0), ("a0", "a2", 1.0), ("a0", "b", 0.9), ("c", "d", 0.85)],
+        schema=["left_id", "right_id", "similarity"], orient="row",
+    ).with_columns(kind=pl.lit("near_duplicate"), threshold=0.8)  # fmt: skip
+    places = {"a1": "train", "a2": "test", "b": "test_ood", "c": "train", "d": "train"}
+    rows = pl.DataFrame({"example_id": list(places), "split": list(places.values())})
+    near = alike(pairs)
+    found = across(rows, near).select("left_id", "right_id", "left", "right").sort("right_id").rows()
+    assert found == [("a1", "a2", "train", "test"), ("a1", "b", "train", "test_ood")]
+    block = Block(rows.with_columns(component=pl.lit(None, pl.String)), 0, near)
+    assert duplicates(block)["near_duplicates_of_train"] == (2.0, 5)
+    with_first = pl.concat([rows, pl.DataFrame({"example_id": ["a0"], "split": ["validation"]})])
+    assert len(across(with_first, near)) == 3

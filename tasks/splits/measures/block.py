@@ -27,7 +27,7 @@ class Block:
         and score; sorted by example_id.
     seed : int
     pairs : polars.DataFrame or None
-        Near-duplicates: left_id, right_id, similarity.
+        Near-duplicates, as `measures.duplicates.alike` gives them.
     answers : polars.DataFrame or None
         As `measures.scores.known_answers` gives it.
     """
