@@ -120,7 +120,8 @@ def _steps(job: Job, dataset: Dataset, rows: int, width: int) -> list[Planned]:
         cost = _published(Cost(own.seconds + more.seconds, own.bytes + more.bytes), made)
         found.append(Planned(f"{name} {method.name}", "stands" if stands else "new", made, cost))
 
-    for method in job.difficulty or (default_difficulty(job, versions),):
+    difficulties = job.difficulty or (default_difficulty(job, versions),)
+    for method in difficulties:
         stands = bool(versions) and held(
             dataset, "difficulty", difficulty_tasks.named(dataset, job.place, method, versions)[0], method.name
         )
@@ -133,7 +134,7 @@ def _steps(job: Job, dataset: Dataset, rows: int, width: int) -> list[Planned]:
             diversity_tasks.GROUP + method.name,
         )
         add("diversity", method, stands, rows, _width(job, dataset, method))
-    matched = job.recipe.curriculum.by if job.recipe.curriculum else (job.difficulty[0].name if job.difficulty else "")
+    matched = job.recipe.curriculum.by if job.recipe.curriculum else difficulties[0].name
     measured = not job.alike or "pairs" in versions
     if job.keeps_alike:
         stands = (

@@ -108,8 +108,10 @@ def test_three_nights(small: Callable[..., Path]) -> None:
 @pytest.mark.usefixtures("prefect")
 def test_by_default_near_duplicates_are_counted_across_splits_and_part_nobody(small: Callable[..., Path]) -> None:
     from gradatim.flows.curate import curate
+    from gradatim.flows.plan import plan_recipe
 
-    recipe = small(RECIPE.replace("diversity:\n  - near_duplicates\n", "").replace("release: true\n", ""), shards=0)
+    bare = RECIPE.replace("diversity:\n  - near_duplicates\n", "").replace("difficulty: [length]\n", "")
+    recipe = small(bare.replace("release: true\n", ""), shards=0)
     ids = [f"q{i:03d}" for i in range(90)]
     first = rows(ids)
     write_jsonl(
@@ -117,6 +119,8 @@ def test_by_default_near_duplicates_are_counted_across_splits_and_part_nobody(sm
     )
     found = curate(str(recipe))
     assert "components" not in found["tables"]
+    steps = plan_recipe(str(recipe), None, None).to_dict()["tables"][0]["rows"]
+    assert {row[1] for row in steps} == {"stands"}  # what no line of the recipe asks for as well
     store = Store.open(recipe.parent / "store").dataset("small")
     assert set(store.scan("pairs").collect()["method"]) == {"near_duplicates minhash"}
     split = store.scan("splits").filter(strategy="threshold").collect()
