@@ -210,7 +210,7 @@ def _correlation(number: float | None) -> str:
 
 def chart(drawn: Any, caption: str) -> SummaryChart:
     """Turn an Altair chart into a part of a summary, with the sentence that it shows."""
-    spec = drawn.to_dict()
+    spec = drawn.to_dict(validate=False)  # a check against the schema takes longer than the chart: tests make it
     heading = spec.get("title", "")
     text = heading.get("text", "") if isinstance(heading, dict) else heading
     return SummaryChart(" ".join(text) if isinstance(text, list) else str(text), spec, caption)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -113,6 +113,15 @@ def answers(name: str, *, on_vectors: bool) -> list[str]:
         else:
             problems += [f"{case}: {problem}" for problem in told(found)]
     return problems
+
+
+@pytest.fixture(autouse=True, scope="module")
+def unchecked_charts() -> Iterator[None]:
+    """Draw without a check of each part against the schema, which takes longer than all else; other tests make it."""
+    from altair.utils import schemapi
+
+    with schemapi.debug_mode(False):
+        yield
 
 
 def told(found: Any) -> list[str]:

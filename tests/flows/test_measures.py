@@ -19,7 +19,7 @@ def test_the_example_measures_the_published_splits_of_scan(data: Path, tmp_path:
     from gradatim.flows.job import Job
 
     found = pl.read_parquet(data / "scan" / "scan_all_splits.parquet")
-    found.gather_every(23).write_parquet(tmp_path / "scan_all_splits.parquet")
+    found.gather_every(41).write_parquet(tmp_path / "scan_all_splits.parquet")
     result: dict[str, Any] = curate(str(EXAMPLE), store=str(tmp_path / "runs"), data=str(tmp_path))
     told = {one["step"]: one for one in result["summaries"]}
     measures = [method.name for method in Job.load(str(EXAMPLE), str(tmp_path / "runs"), str(tmp_path)).diversity]
