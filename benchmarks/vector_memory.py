@@ -58,8 +58,8 @@ def measure(name: str, folder: str) -> dict[str, float]:
 
     start = time.perf_counter()
     tables = {
-        "examples": collected(pl.scan_parquet(f"{folder}/examples-*.parquet")),
-        "features_x": collected(pl.scan_parquet(f"{folder}/features-*.parquet")),
+        name: collected([pl.scan_parquet(file) for file in sorted(Path(folder).glob(f"{files}-*.parquet"))])
+        for name, files in (("examples", "examples"), ("features_x", "features"))
     }
     read = time.perf_counter()
     if name == "k-means":

@@ -111,8 +111,16 @@ class Dataset:
             The newest by default.
         """
         found = self.version(table if version is None else f"{table}@{version}")
+        return self._scan(found, [part for part in found.parts if part.rows])
+
+    def scan_by_part(self, table: str, version: int) -> list[pl.LazyFrame]:
+        """Scan a version's parts one by one, with the columns of `scan`: a scan of all reads ahead in all of them."""
+        found = self.version(f"{table}@{version}")
+        return [self._scan(found, [part]) for part in found.parts if part.rows] or [self._scan(found, [])]
+
+    def _scan(self, found: Version, parts: Sequence[Part]) -> pl.LazyFrame:
         schema = pl.Schema(pl.from_arrow(found.schema.empty_table()).schema)  # type: ignore[union-attr]
-        paths = [self.part_uri(found.table, part) for part in found.parts if part.rows]
+        paths = [self.part_uri(found.table, part) for part in parts]
         if not paths:
             frame = pl.LazyFrame(schema=schema)
         else:

@@ -8,7 +8,7 @@ without a copy; sorting, filtering or joining the whole frame would copy it.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core.vector_rows import SLICE, rows_together
 
-HELD = 2**26
-"""Bytes up to which a frame stays in memory (64 MB)."""
+HELD = 2**24
+"""Bytes up to which a frame stays in memory (16 MB)."""
+VIEW = 16
+"""Bytes of a text beside what it says."""
 MARKED = 64
 """Of so many ids of a run one is remembered, so that equal ranges of ids can be cut."""
 TEXTS = 2**31 - 2**20
@@ -56,7 +58,7 @@ def mapped(frames: Iterable[pl.DataFrame], schema: Mapping[str, Any]) -> pl.Data
         part = frame.select(pl.col(name).cast(kind) for name, kind in schema.items())
         if columns is None:
             waiting.append(part)
-            size += int(part.estimated_size())
+            size += int(part.estimated_size()) + VIEW * len(part) * sum(kind == pl.String for kind in part.dtypes)
             if size <= HELD:
                 continue
             columns = [_Column(name, part.schema[name]) for name in schema]
@@ -72,20 +74,22 @@ def taken(frame: pl.DataFrame, rows: NDArray[Any]) -> pl.DataFrame:
     return mapped((frame[rows[start : start + SLICE]] for start in range(0, len(rows), SLICE)), frame.schema)
 
 
-def collected(scan: pl.LazyFrame) -> pl.DataFrame:
+def collected(scans: pl.LazyFrame | Sequence[pl.LazyFrame]) -> pl.DataFrame:
     """Read a table sorted by example_id; it lies on disk where it takes more than `HELD` bytes.
 
     Parameters
     ----------
-    scan : polars.LazyFrame
-        With example_id; of equal ids the order of the scan stays.
+    scans : polars.LazyFrame or sequence of polars.LazyFrame
+        With example_id; of equal ids their order stays. Several, of one schema, are read one after the other: one of
+        many files reads ahead in all of them.
 
     Notes
     -----
     Streamed once into sorted runs, and where these lie across each other once more, range of ids by range. Memory: some
     runs of `SLICE` rows (fewer where vectors are wide), and a few bytes for `MARKED` rows.
     """
-    schema = scan.collect_schema()
+    scans = [scans] if isinstance(scans, pl.LazyFrame) else scans
+    schema = scans[0].collect_schema()
     width = sum(kind.size for kind in schema.values() if isinstance(kind, pl.Array))
     rows = rows_together(width, SLICE)
     starts, marks, last = [0], [], None
@@ -93,7 +97,8 @@ def collected(scan: pl.LazyFrame) -> pl.DataFrame:
 
     def runs() -> Iterator[pl.DataFrame]:
         nonlocal last, ordered, nulls
-        for batch in scan.collect_batches(chunk_size=rows, maintain_order=True):
+        batches = (batch for scan in scans for batch in scan.collect_batches(chunk_size=rows, maintain_order=True))
+        for batch in batches:
             for part in batch.iter_slices(rows):
                 ids = part["example_id"]
                 run = part if ids.is_sorted() else part.sort("example_id", maintain_order=True)
@@ -106,7 +111,7 @@ def collected(scan: pl.LazyFrame) -> pl.DataFrame:
                 yield run
 
     found = mapped(runs(), schema)
-    if nulls or (not ordered and found.estimated_size() <= HELD):
+    if nulls or (not ordered and len(found) <= rows):
         return found.sort("example_id", maintain_order=True)
     if ordered:
         return found
@@ -133,7 +138,7 @@ class _Column:
 
     def __init__(self, name: str, kind: pl.DataType) -> None:
         self.name, self.kind, self.rows = name, kind, 0
-        self.valid: list[NDArray[np.bool_]] = []
+        self.valid: list[NDArray[np.bool_] | int] = []  # a number of rows that all hold something
         self.nulls = False
         self.plain = kind.is_numeric() and not kind.is_decimal()
         self.vectors = isinstance(kind, pl.Array) and kind.inner == pl.Float32
@@ -153,9 +158,10 @@ class _Column:
         self.rows += len(part)
         missing = part.null_count() > 0
         self.nulls = self.nulls or missing
-        self.valid.append(part.is_not_null().to_numpy() if missing else np.ones(len(part), dtype=bool))
+        valid = part.is_not_null().to_numpy() if missing else np.ones(len(part), dtype=bool)
+        self.valid.append(valid if missing else len(part))
         if self.text:
-            self._texts(part, self.valid[-1])
+            self._texts(part, valid)
         elif self.plain:
             _write(self.values, part.fill_null(0).to_numpy() if missing else part.to_numpy())
         else:
@@ -194,7 +200,8 @@ class _Column:
             return pl.concat(self.memory).rechunk().alias(self.name)
         if not self.rows:
             return pl.Series(self.name, [], dtype=self.kind)
-        valid = np.concatenate(self.valid) if self.nulls else None
+        told = (np.ones(part, dtype=bool) if isinstance(part, int) else part for part in self.valid)
+        valid = np.concatenate(list(told)) if self.nulls else None
         bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
         values = pa.py_buffer(_map(self.values))
         if self.text:

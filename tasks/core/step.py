@@ -144,10 +144,14 @@ def read_columns(
     memory.
     """
     scans = scan_columns(dataset, versions, needs, where=where)
-    return {
-        name: collected(scan) if name == "examples" or name.startswith("features_") else scan.collect()
-        for name, scan in scans.items()
-    }
+    frames = {}
+    for name, scan in scans.items():
+        if name == "examples" or name.startswith("features_"):
+            columns = scan.collect_schema().names()
+            frames[name] = collected([part.select(columns) for part in dataset.scan_by_part(name, versions[name])])
+        else:
+            frames[name] = scan.collect()
+    return frames
 
 
 def scan_columns(
