@@ -49,9 +49,10 @@ def by_count(
     side = np.where(values.is_null().to_numpy(), NEITHER, side).astype(np.int8)
     for which, lacks in ((IN, condition.text), (OUT, condition.complement)):
         if not (side == which).any():
-            least, most = values.min(), values.max()
+            least, most = str(values.min()), str(values.max())
             raise DataRefused(
-                f"no row has {name} {lacks}" + ("" if least is None else f": they have {least} to {most}"),
+                f"no row has {name} {lacks}"
+                + ("" if values.null_count() == len(values) else f": they have {least} to {most}"),
                 where=f"column {counts.name!r}",
                 remedy="move the limit, or name another column",
             )

@@ -69,7 +69,7 @@ class FactorWorldConfig(SplitConfig):
     config=FactorWorldConfig,
     needs=("examples.{factors}",),
     axis="one factor at a time",
-    cost=lambda rows, width: Cost(3e-6 * rows * max(width, 3), 350 * rows * max(width, 3)),
+    cost=lambda rows, width: Cost(2e-6 * rows * max(width, 4), 450 * rows * max(width, 4)),
     source=SOURCE,
 )
 def mark(

@@ -57,7 +57,7 @@ class GotuConfig(SplitConfig):
     config=GotuConfig,
     needs=("examples.{inputs}",),
     axis="unseen",
-    cost=lambda rows, width: Cost(4e-6 * rows + 4e-8 * rows * max(width, 1), 500 * rows + 12 * rows * max(width, 1)),
+    cost=lambda rows, width: Cost(5e-6 * rows, 700 * rows),
     source=SOURCE,
 )
 def mark(examples: pl.DataFrame, config: GotuConfig, seed: int, tables: Mapping[str, pl.DataFrame]) -> list[Marks]:

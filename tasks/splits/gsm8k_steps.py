@@ -48,7 +48,7 @@ class Gsm8kStepsConfig(SplitConfig):
     config=Gsm8kStepsConfig,
     needs=("examples.{column}",),
     axis="steps",
-    cost=lambda rows, width: Cost(4e-6 * rows, 700 * rows),
+    cost=lambda rows, width: Cost(4e-6 * rows, 350 * rows),
     source=SOURCE,
 )
 def mark(

@@ -58,7 +58,7 @@ class HoldoutLabelPairsConfig(SplitConfig):
     "holdout_label_pairs",
     config=HoldoutLabelPairsConfig,
     needs=("examples.{column}", "examples.{keep_together}", "examples.{stratify}"),
-    cost=lambda rows, width: Cost(1.6e-5 * rows, 1_500 * rows),
+    cost=lambda rows, width: Cost(1.4e-5 * rows, 600 * rows),
     source=SOURCE,
 )
 def run(tables: Mapping[str, pl.DataFrame], config: HoldoutLabelPairsConfig, seed: int) -> Split:

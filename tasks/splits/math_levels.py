@@ -43,7 +43,7 @@ class MathLevelsConfig(SplitConfig):
     config=MathLevelsConfig,
     needs=("examples.{level}", "examples.{subject}"),
     axis="level",
-    cost=lambda rows, width: Cost(4e-6 * rows * max(width, 1), 400 * rows * max(width, 1)),
+    cost=lambda rows, width: Cost(4e-6 * rows, 400 * rows),
     source=SOURCE,
 )
 def mark(

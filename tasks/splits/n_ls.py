@@ -63,7 +63,7 @@ class NLsConfig(SplitConfig):
     "n_ls",
     config=NLsConfig,
     needs=("examples.{of}", "examples.{keep_together}", "examples.{stratify}"),
-    cost=lambda rows, width: Cost(1.0 + 3e-5 * rows, 2e8 + 2_500 * rows),
+    cost=lambda rows, width: Cost(1.0 + 2e-5 * rows, 1e8 + 2_000 * rows),
     source=SOURCE,
 )
 def run(tables: Mapping[str, pl.DataFrame], config: NLsConfig, seed: int) -> Split:

@@ -43,7 +43,7 @@ class SuperClevrConfig(SplitConfig):
     config=SuperClevrConfig,
     needs=("examples.{columns}",),
     axis="one factor at a time",
-    cost=lambda rows, width: Cost(3e-6 * rows * max(width, 4), 350 * rows * max(width, 4)),
+    cost=lambda rows, width: Cost(2e-6 * rows * max(width, 12), 430 * rows * max(width, 12)),
     source=SOURCE,
 )
 def mark(

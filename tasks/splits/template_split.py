@@ -46,7 +46,7 @@ class TemplateSplitConfig(SplitConfig):
     config=TemplateSplitConfig,
     needs=("examples.{column}",),
     axis="template",
-    cost=lambda rows, width: Cost(8e-6 * rows, 900 * rows),
+    cost=lambda rows, width: Cost(5e-6 * rows, 350 * rows),
     source=SOURCE,
 )
 def mark(

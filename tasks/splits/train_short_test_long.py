@@ -58,7 +58,7 @@ def slice_of(tested: int | float | str) -> str:
     config=TrainShortTestLongConfig,
     needs=("examples.{column}",),
     axis="length",
-    cost=lambda rows, width: Cost(4e-6 * rows * max(width, 1), 400 * rows * max(width, 1)),
+    cost=lambda rows, width: Cost(5e-6 * rows, 600 * rows),
     source=SOURCE,
 )
 def mark(

@@ -25,7 +25,7 @@ def promises(settings: dict[str, Any], rows: pl.DataFrame) -> list[Check]:
 
     d = len(inputs)
     if isinstance(rows[inputs[0]].dtype, pl.List | pl.Array) and len(inputs) == 1:
-        d = int(rows[inputs[0]].cast(pl.List(pl.Float64)).list.len().max() or 0)  # type: ignore[arg-type]
+        d = int(rows[inputs[0]].cast(pl.List(pl.Float64)).list.len().max() or 0)
     x = [coordinate(k).fill_nan(None) for k in range(d)]
     known = pl.all_horizontal(one.is_not_null() for one in x)
     if found := re.fullmatch(r"x(\d+) = 1 is seen", axis):
