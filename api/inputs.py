@@ -72,6 +72,12 @@ def as_responses(found: Any) -> dict[str, pl.DataFrame]:
 def as_features(found: Any, examples: pl.DataFrame | None, name: str) -> pl.DataFrame:
     """Take vectors as a table of example_id and embedding, or as a matrix whose rows are those of the examples."""
     where = f"features {name}"
+    if examples is not None and "example_id" not in examples.columns:
+        raise UsageError(
+            f"examples has no column 'example_id'{nearest('example_id', examples.columns)}",
+            where=where,
+            expected="examples with ids, which say whose vectors these are",
+        )
     if not isinstance(found, np.ndarray | list | tuple):
         frame = as_frame(found, where)
         for column in ("example_id", "embedding"):

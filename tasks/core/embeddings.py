@@ -86,9 +86,8 @@ def placed_rows(tables: Any, name: str, where: str) -> tuple[pl.Series, VectorRo
             expected="one of " + ", ".join(sorted(known)) if known else "a table of example_id and embedding",
             remedy=f"add features: {{{name}: {{from: FILE}}}} to the recipe, or give features={{{name!r}: ...}}",
         )
-    where = f"{where}: features {name}"
-    require_vectors(tables[table], where)
     names, column = tables[table]["example_id"].cast(pl.String), tables[table][EMBEDDING]
+    where = f"{where}: features {name}"
     kind = column.dtype
     if not isinstance(kind, pl.Array | pl.List) or kind.inner is None or not kind.inner.is_numeric():
         raise UsageError(f"the column {EMBEDDING!r} holds {kind}", where=where, expected="lists or arrays of numbers")
@@ -110,17 +109,6 @@ def placed_rows(tables: Any, name: str, where: str) -> tuple[pl.Series, VectorRo
     rows = VectorRows(_source(column, names, place, where), place)
     finite(rows, names, where)
     return names, rows, lacking
-
-
-def require_vectors(table: pl.DataFrame, where: str) -> None:
-    """Raise `UsageError` where a features table lacks example_id or embedding."""
-    for column in ("example_id", EMBEDDING):
-        if column not in table.columns:
-            raise UsageError(
-                f"there is no column {column!r}{nearest(column, table.columns)}",
-                where=where,
-                expected=f"example_id and {EMBEDDING}, found " + (", ".join(table.columns) or "no column"),
-            )
 
 
 def numbers(column: pl.Series) -> NDArray[Any]:

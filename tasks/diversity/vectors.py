@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.tables import EMBEDDING
-from gradatim.tasks.core.embeddings import finite, numbers, require_vectors
+from gradatim.tasks.core.embeddings import finite, numbers
 from gradatim.tasks.core.mapped import taken
 from gradatim.tasks.core.neighbour_parts import norms_of
 from gradatim.tasks.core.registry import Config
@@ -120,6 +120,13 @@ def vector_source(
         numbers other than floats.
     """
     examples = tables["examples"]
+    if "example_id" not in examples.columns:
+        raise UsageError(
+            f"examples has no column 'example_id'{nearest('example_id', examples.columns)}",
+            where=where,
+            expected="ids of the rows, by which vectors are found and rows are drawn",
+            remedy="name the column of ids: gd.read(..., id=COLUMN)",
+        )
     examples = examples if examples["example_id"].is_sorted() else examples.sort("example_id")
     known = [table.removeprefix("features_") for table in tables if table.startswith("features_")]
     features = features or (known[0] if len(known) == 1 and column in ("", "input") else "")
@@ -131,7 +138,6 @@ def vector_source(
                 where=where,
                 expected=", ".join(known) or "a table features_NAME beside examples",
             )
-        require_vectors(tables[name], f"{where}: features {features}")
         left, place = _matched(examples, tables[name], f"{where}: features {features}")
         vectors = tables[name][EMBEDDING]
     else:

@@ -9,6 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+import gradatim as gd
+from gradatim.schemas.errors import UsageError
 from gradatim.tasks.core import mapped, nearest_by_part, redundancy, row_numbers, vector_rows
 from gradatim.tasks.core.mapped import collected
 from gradatim.tasks.core.registry import configure, get
@@ -80,3 +82,12 @@ def test_a_measure_is_the_same_on_disk_and_in_small_slices(
         assert found.statistics.equals(held.statistics)
     assert found.warnings == held.warnings
     assert found.centroids is None or found.centroids.equals(held.centroids)
+
+
+@pytest.mark.parametrize("measure", ["vendi", "coverage", "near_duplicates", "embedding_shift"])
+@pytest.mark.parametrize("matrix", [True, False])
+def test_examples_without_ids_beside_vectors_are_told(measure: str, matrix: bool) -> None:
+    examples = pl.DataFrame({"input": ["x", "y"], "domain": ["a", "b"]})
+    table = pl.DataFrame({"example_id": ["a", "b"], "embedding": [[1.0, 0.0], [0.0, 1.0]]})
+    with pytest.raises(UsageError, match="examples has no column 'example_id'"):
+        gd.diversity(examples, measure, features={"x": np.eye(2) if matrix else table})
