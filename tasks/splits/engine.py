@@ -236,6 +236,7 @@ def build(
                 split[side == OUT] = TEST_OOD
                 if marks.validation is not None:
                     split[marks.validation] = VALIDATION_OOD
+                    reason = _watched_and_tested(split, reason, code, component)
                 elif draw_ood is not None:
                     split[(side == OUT) & (draw_ood[code] < config.validation_ood)] = VALIDATION_OOD
                 if released is not None:
@@ -336,6 +337,17 @@ def _pool(marks: Marks, code: np.ndarray, draw: np.ndarray, component: pl.Series
         reason = phrase(*note, when=pl.Series(straddles), otherwise=reason)
     side = np.where(straddles, NEITHER, marks.side)
     return Pool(rows, code, draw, np.bincount(code[rows], minlength=count)), side, reason
+
+
+def _watched_and_tested(split: np.ndarray, reason: pl.Series, code: np.ndarray, component: pl.Series) -> pl.Series:
+    """Exclude the rows of validation_ood whose group also has rows in test_ood; `split` is changed in place."""
+    tested = np.bincount(code[split == TEST_OOD], minlength=int(code.max()) + 1) > 0
+    both = (split == VALIDATION_OOD) & tested[code]
+    if not both.any():
+        return reason
+    split[both] = EXCLUDED
+    note = (reason, "; its group ", component, " also has rows in test_ood")
+    return phrase(*note, when=pl.Series(both), otherwise=reason)
 
 
 def _oversize(

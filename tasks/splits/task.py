@@ -239,8 +239,10 @@ def _build(
     bases = {**kept.get("bases", {}), method.name: base}
     grounds = {**kept.get("grounds", {}), method.name: release.number if release else None}
     ledgers = {**kept.get("ledgers", {}), method.name: _write_ledger(dataset, made, split)}
-    about_parts = {"bases": bases, "grounds": grounds, "ledgers": ledgers}
-    publish_group(dataset, place, "splits", method.name, made, split.table, parents, **about_parts)
+    publish_group(
+        dataset, place, "splits", method.name, made, split.table, parents,
+        bases=bases, grounds=grounds, ledgers=ledgers,
+    )  # fmt: skip
     publish_group(dataset, place, "certificate", method.name, made, certificate.table, parents)
     about, proof = split.summary(), certificate.summary()
     return replace(
