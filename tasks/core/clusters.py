@@ -274,7 +274,7 @@ def _moved(
     return new
 
 
-def cluster_sums(rows: AnyVectors, cluster: Ints, k: int) -> Floats:
+def cluster_sums(rows: AnyVectors, cluster: NDArray[Any], k: int) -> Floats:
     """Sum the rows of each cluster in float64, in the order of rows.
 
     Parameters

@@ -61,12 +61,12 @@ def ordered_sum(values: ArrayLike, *, sort: bool = True) -> float:
 
 def sorted_sum(values: ArrayLike) -> float:
     """Sum numbers one after the other by value, as `group_sums` does of one group; memory does not grow with them."""
-    ordered, total = _copied(values), np.zeros(1)
+    ordered, total = _copied(values), 0.0
     ordered.sort()
     for start in range(0, ordered.size, _TOGETHER):
-        part = np.concatenate([total, ordered[start : start + _TOGETHER]])
-        total = np.bincount(np.zeros(len(part), dtype=np.int64), weights=part, minlength=1)
-    return float(total[0])
+        part = np.concatenate([[total], ordered[start : start + _TOGETHER]])
+        total = float(np.bincount(np.zeros(len(part), dtype=np.int64), weights=part)[0])
+    return total
 
 
 def _copied(values: ArrayLike) -> Floats:

@@ -127,6 +127,6 @@ def bounded_clusters(
         found = replace(found, centres=np.concatenate(stay))
         cluster, similarity = found.assign(rows)
     held = counts(cluster, len(found)) > 0
-    number = np.cumsum(held) - 1
-    cluster = mapped_over(len(cluster), lambda part: number[cluster[part]], np.int64)
-    return replace(found, centres=found.centres[held]), cluster, similarity
+    renumbered = np.cumsum(held) - 1
+    numbers = mapped_over(len(cluster), lambda part: renumbered[cluster[part]], np.int64)
+    return replace(found, centres=found.centres[held]), numbers, similarity

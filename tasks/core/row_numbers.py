@@ -65,7 +65,7 @@ def smallest(values: NDArray[Any], size: int) -> Ints:
     return held
 
 
-def codes_of(column: pl.Series, names: Sequence[Any] | pl.Series) -> NDArray[np.int32]:
+def codes_of(column: pl.Series, names: Sequence[Any] | pl.Series) -> Ints:
     """Return the place of each row's value among `names`, -1 for others and nulls."""
     places = pl.Series(range(len(names)), dtype=pl.Int32)
 
@@ -149,7 +149,7 @@ def matched(left: pl.Series, right: pl.Series) -> tuple[Ints, Ints]:
     for part in slices(len(left) - null):
         part = slice(part.start + null, part.stop + null)
         some = left[part]
-        first, last = (int(right.search_sorted(some[end], side=side)) for end, side in ((0, "left"), (-1, "right")))
+        first, last = right.search_sorted(some[0], side="left"), right.search_sorted(some[-1], side="right")
         pairs = (
             pl.DataFrame({"id": some, "left": np.arange(part.start, part.stop, dtype=np.int32)})
             .join(pl.DataFrame({"id": right[first:last], "right": np.arange(first, last, dtype=np.int32)}), on="id")

@@ -51,7 +51,7 @@ class DomainBandsConfig(OnVectors):
     )
 
 
-def domain_scores(matrix: AnyVectors, code: NDArray[np.int64], centres: Floats) -> tuple[Floats, Floats]:
+def domain_scores(matrix: AnyVectors, code: NDArray[Any], centres: Floats) -> tuple[Floats, Floats]:
     """Return of each row the mean cosine to the centres of other domains, and that to its own.
 
     Parameters
@@ -191,7 +191,7 @@ def _means(
     return [Statistic(subset, f"domain_{name}", ordered_sum(values[rows]) / n, n) for name, values in found.items()]
 
 
-def _to_own(matrix: AnyVectors, code: NDArray[np.int64], centres: Floats) -> Floats:
+def _to_own(matrix: AnyVectors, code: NDArray[Any], centres: Floats) -> Floats:
     """Return the squared distance of each row to the centre of its domain."""
     own = per_row(len(matrix))
     for part in slices(len(matrix), CHUNK):
