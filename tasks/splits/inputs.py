@@ -11,6 +11,7 @@ from gradatim.tasks.core.factor_cells import named_factors
 from gradatim.tasks.core.registry import get
 from gradatim.tasks.splits.config import SplitConfig
 
+_LOOK = 100_000
 NESTED = ("structure", "factors")
 """Columns of examples that are not single values."""
 
@@ -113,6 +114,24 @@ def phrase(
     if when is not None:
         text = pl.when(when).then(text).otherwise(pl.lit(otherwise))
     return pl.select(text.alias("reason"))["reason"]
+
+
+def distinct_rows(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series] | None:
+    """Return the distinct rows and the place of each row among them; None where most rows are distinct.
+
+    Rows of the same values then share the text of their reason. Not of floats, where 0.0 and -0.0 are equal but read
+    differently.
+    """
+    if any(kind.is_nested() or kind.is_float() for kind in frame.dtypes):
+        return None
+    few = frame.head(_LOOK)
+    if few.n_unique() > len(few) // 4:
+        return None
+    distinct = frame.unique()
+    rows = frame.join(
+        distinct.with_row_index("\x1fplace"), on=frame.columns, how="left", maintain_order="left", nulls_equal=True
+    )
+    return distinct, rows["\x1fplace"]
 
 
 def keep_together(examples: pl.DataFrame, config: SplitConfig) -> tuple[str, ...]:

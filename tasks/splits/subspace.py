@@ -15,9 +15,10 @@ from gradatim.tasks.splits import expressions
 from gradatim.tasks.splits.config import SplitConfig
 from gradatim.tasks.splits.engine import IN, NEITHER, OUT, Marks, rule
 from gradatim.tasks.splits.expression_frames import condition
+from gradatim.tasks.splits.inputs import distinct_rows
 
 SOURCE = "Abbe, Bengio, Lotfi & Rizk (2023). Generalization on the Unseen, Logic Reasoning and Degree Curriculum."
-_LONG, _VALUE, _LOOK = 80, 40, 100_000
+_LONG, _VALUE = 80, 40
 
 
 class SubspaceConfig(SplitConfig):
@@ -75,7 +76,7 @@ def mark(examples: pl.DataFrame, config: SubspaceConfig, seed: int, tables: Mapp
         .when(~holds).then(pl.concat_str([values, pl.lit(f": {shown} does not hold")]))
         .otherwise(nulls).alias("reason"),
     ]  # fmt: skip
-    place = _places(frame)
+    place = distinct_rows(frame)
     marked = frame.select(told) if place is None else place[0].select(told).select(pl.all().gather(place[1]))
     verdict = marked["holds"]
     if len(verdict) != len(examples):  # nothing but literals settles it
@@ -83,23 +84,6 @@ def mark(examples: pl.DataFrame, config: SubspaceConfig, seed: int, tables: Mapp
     side = np.where(verdict.fill_null(False).to_numpy(), IN, OUT)
     side = np.where(verdict.is_null().to_numpy(), NEITHER, side).astype(np.int8)
     return [Marks(side, marked["reason"], f"not ({text})" if len(text) <= 5 * _LONG else f"not ({text[: 5 * _LONG]}…)")]
-
-
-def _places(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series] | None:
-    """Return the distinct rows and the place of each row among them; None where most rows are distinct.
-
-    Rows then share the text of their reason. Not of floats, where 0.0 and -0.0 are equal but read differently.
-    """
-    if any(kind.is_nested() or kind.is_float() for kind in frame.dtypes):
-        return None
-    few = frame.head(_LOOK)
-    if few.n_unique() > len(few) // 4:
-        return None
-    distinct = frame.unique()
-    rows = frame.join(
-        distinct.with_row_index("\x1fplace"), on=frame.columns, how="left", maintain_order="left", nulls_equal=True
-    )
-    return distinct, rows["\x1fplace"]
 
 
 def _told(frame: pl.DataFrame, node: expressions.Node) -> pl.Expr:

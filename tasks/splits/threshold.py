@@ -12,7 +12,7 @@ from gradatim.tasks.core.registry import Cost
 from gradatim.tasks.splits import conditions
 from gradatim.tasks.splits.config import SplitConfig
 from gradatim.tasks.splits.engine import IN, NEITHER, OUT, Marks, rule
-from gradatim.tasks.splits.inputs import phrase
+from gradatim.tasks.splits.inputs import distinct_rows, phrase
 
 SOURCE = (
     "Lake & Baroni (2018). Generalization without Systematicity: On the Compositional Skills of Sequence-to-Sequence "
@@ -46,8 +46,18 @@ class ThresholdConfig(SplitConfig):
 )
 def mark(examples: pl.DataFrame, config: ThresholdConfig, seed: int, tables: Mapping[str, pl.DataFrame]) -> list[Marks]:
     """Train where a condition on a column holds; the complement is test_ood; an optional band between is excluded."""
-    condition = conditions.parse(config.train)
     column, ids = examples[config.column], examples["example_id"]
+    place = None if column.dtype == pl.String else distinct_rows(column.to_frame())  # of texts, an error names the row
+    told = f"{config.column} {conditions.parse(config.train).complement}"
+    if place is None:
+        return [Marks(*_marked(column, ids, config), told)]
+    side, reason = _marked(place[0][config.column], ids, config)
+    return [Marks(side[place[1].to_numpy()], reason.gather(place[1]), told)]
+
+
+def _marked(column: pl.Series, ids: pl.Series, config: ThresholdConfig) -> tuple[np.ndarray, pl.Series]:
+    """Say of each value on which side it is, and why; `ids` are those of the rows, for errors."""
+    condition = conditions.parse(config.train)
     values = conditions.comparable(column, condition, ids)
     inside = pl.select(condition.holds(pl.lit(values)).alias("x"))["x"]
     shown, name = column.cast(pl.String), config.column
@@ -63,4 +73,4 @@ def mark(examples: pl.DataFrame, config: ThresholdConfig, seed: int, tables: Map
     unknown = values.is_null()
     side = np.where(unknown.to_numpy(), NEITHER, side).astype(np.int8)
     reason = phrase(f"{name} is null", when=unknown, otherwise=reason)
-    return [Marks(side, reason, f"{name} {condition.complement}")]
+    return side, reason
