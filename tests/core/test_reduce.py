@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradatim.schemas.errors import UsageError
-from gradatim.tasks.core.reduce import BLOCK, Moments, group_sums, merge, moments, ordered_sum
+from gradatim.tasks.core import reduce
+from gradatim.tasks.core.reduce import BLOCK, Moments, group_sums, merge, moments, ordered_sum, sorted_sum
 
 numbers = st.lists(st.floats(-1e6, 1e6, allow_nan=False), max_size=60)
 
@@ -101,3 +102,13 @@ def test_an_empty_batch_has_moments_of_zero() -> None:
     empty = moments([np.empty((0, 4))])
     assert empty.n == 0
     assert not empty.gram.any()
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 63, 64, 65, 200])
+def test_sums_of_many_numbers_are_those_of_one_block(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(n).standard_normal(n) * 10.0 ** np.arange(n).clip(max=12)[::-1]
+    whole, one = ordered_sum(values), sorted_sum(values)
+    assert one == group_sums(np.zeros(n, dtype=np.int64), values, 1)[0]
+    monkeypatch.setattr(reduce, "_TOGETHER", 8)
+    assert ordered_sum(values) == whole
+    assert sorted_sum(values) == one
