@@ -188,7 +188,7 @@ def _problems(job: Job, names: Sequence[str] | None) -> Iterator[GradatimError]:
                 yield UsageError(
                     f"there is no column {column!r}{nearest(column, {*contract, *names})}",
                     where=where,
-                    expected="one of " + ", ".join([*names, *contract]),
+                    expected="one of " + ", ".join(dict.fromkeys([*names, *contract])),
                 )
             elif table == "examples" and text in ("input", "output") and text not in mapped:
                 yield UsageError(
