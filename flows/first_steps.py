@@ -230,13 +230,14 @@ def _needs(plugin: Plugin) -> str:
     Where the words of a column do as well as vectors, it says so: ``examples: {column} or features``.
     """
     tables: dict[str, list[str]] = {}
-    for need in plugin.needs:
-        table, column = need.removesuffix("?").partition(".")[::2]
+    whole = [need for need in plugin.needs if "." in need]  # the others are what settings say they are
+    for need in whole:
+        table, column = need.removesuffix("?").split(".", 1)
         words = _words(plugin, need)
         if words or not (need.endswith("?") or _left_out(plugin, need)):
             tables.setdefault(table, []).append("{column} or features" if words else column)
     if not tables:  # one of several, and none by default
-        for need in plugin.needs:
+        for need in whole:
             table, column = need.split(".", 1)
             if not need.endswith("?"):
                 tables.setdefault(table, []).append(column)
@@ -324,7 +325,9 @@ def _usable(plugin: Plugin, inspection: Inspection, responses: bool) -> bool:
     )
     have |= {name for name, of in derived.items() if of in have}
     for need in plugin.needs:
-        table, column = need.removesuffix("?").partition(".")[::2]
+        table, _, column = need.removesuffix("?").partition(".")
+        if not column:
+            continue
         if not _words(plugin, need) and (need.endswith("?") or _left_out(plugin, need)):
             continue
         if table != "examples":

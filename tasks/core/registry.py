@@ -73,9 +73,10 @@ class Plugin:
     config : type of Config
     needs : tuple of str
         Columns as ``table.column``, e.g. ``responses.score``. A name in braces is a setting, e.g.
-        ``examples.{column}`` or ``features_{features}.embedding``: nothing where it is not set, each of a list. A
-        ``?`` at the end marks what need not be there, e.g. ``responses.period?``. A method that needs ``difficulty``
-        names the earlier steps that it reads in its setting `of`.
+        ``examples.{column}`` or ``features_{features}.embedding``: nothing where it is not set, each of a list; braces
+        alone are needs that the setting writes out. A ``?`` at the end marks what need not be there, e.g.
+        ``responses.period?``. A method that needs ``difficulty`` names the earlier steps that it reads in its setting
+        `of`.
     revision : int
         Raised whenever the output for the same input changes; part of the fingerprint.
     cost : callable

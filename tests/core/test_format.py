@@ -137,6 +137,6 @@ def test_a_line_keeps_wide_blanks_and_loses_line_ends() -> None:
 
 
 def test_a_million_blanks_cost_no_more_than_a_million_letters() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     assert fmt.line(" " * 1_000_000 + "a" + " " * 1_000_000) == "a"
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
