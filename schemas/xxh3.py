@@ -132,8 +132,9 @@ def _folded(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     a0, a1, b0, b1 = a & _LOW, a >> half, b & _LOW, b >> half
     cross = a1 * b0
     middle = (a0 * b0 >> half) + (cross & _LOW) + a0 * b1
-    high: np.ndarray = (cross >> half) + (middle >> half) + a1 * b1
-    return high ^ a * b
+    high = (cross >> half) + (middle >> half) + a1 * b1
+    folded: np.ndarray = high ^ a * b
+    return folded
 
 
 def _avalanche(h: np.ndarray) -> np.ndarray:

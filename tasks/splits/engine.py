@@ -81,6 +81,8 @@ class Marks:
         """The held-out rule in a few words, for errors."""
         if isinstance(self.held_out, pl.Series):
             values = self.held_out.drop_nulls().unique().sort()
+            if values.is_empty():
+                return self.axis or "nothing"
             return ", ".join(values.head(3)) + (f" and {len(values) - 3:,} more" if len(values) > 3 else "")
         return str(self.held_out)
 

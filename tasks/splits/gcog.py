@@ -162,6 +162,8 @@ def _depth(examples: pl.DataFrame, config: GcogConfig) -> np.ndarray:
         found = depths(examples["structure"]).cast(pl.Int64) + 1
     else:
         found = conditions.comparable(examples[config.depth], conditions.parse(">= 1"), examples["example_id"])
+    if found.dtype == pl.Null:
+        found = found.cast(pl.Int64)
     sound = (found >= 1) & (found % 2 == 1)
     bad = (found.is_not_null() & ~sound.fill_null(False)).arg_true()
     if len(bad):
@@ -213,10 +215,22 @@ def _objects(rows: _Rows) -> Marks:
     early = _half(color, config.colors, config.color, rows.seed)
     late = _half(shape, config.shapes, config.shape, rows.seed)
     asked = phrase(operator, " of ", color, " ", shape)
+    unknown = (*rows.other(1), no_operator, no_color, no_shape)
+    known = ~np.any([case.rows for case in unknown], axis=0)
     seen = (first & early) | (second & late)
     new = (first & ~early & late) | (second & ~late & early)
+    parts = (operator, color, shape)
+    strange = np.any([~_among(part, known & seen) for part in parts], axis=0) & new
+    if (known & new).any() and not (known & new & ~strange).any():
+        raise DataRefused(
+            "each row that asks an operator for new objects has an operator, a colour or a shape that no row trains",
+            where=f"split gcog, columns {config.operator!r}, {config.color!r} and {config.shape!r}",
+            expected="operators of both halves, each with its own objects: together they train all colours and shapes",
+            remedy="add rows of the other half of the operators, or name other halves in 'operators'",
+        )
     side, reason = decide(
-        *rows.other(1), no_operator, no_color, no_shape,
+        *unknown,
+        Case(strange, NEITHER, phrase(asked, ": the operator, the colour or the shape is in no trained row")),
         Case(new, OUT, phrase(asked, ": the operator is not trained on this object")),
         Case(seen, IN, phrase(asked, ": the operator is trained on this object")),
         Case(np.ones(len(operator), np.bool_), NEITHER, phrase(asked, ": no operator is trained on this object")),
@@ -266,6 +280,12 @@ def _deeper(rows: _Rows) -> Marks:
     )
     held_out = cells([rows.config.depth or "depth"], [told], side == OUT)
     return Marks(side, reason, held_out, 3, "depth", kept=(_kept(told, side),))
+
+
+def _among(column: pl.Series, rows: np.ndarray) -> np.ndarray:
+    """Say which rows have a value that one of some rows has."""
+    found: np.ndarray = column.is_in(column.filter(pl.Series(rows)).unique().implode()).fill_null(False).to_numpy()
+    return found
 
 
 def _kept(label: pl.Series, side: np.ndarray) -> Kept:

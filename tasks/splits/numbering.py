@@ -7,6 +7,8 @@ from typing import Literal
 
 import polars as pl
 
+from gradatim.tasks.splits.frozen import CONTROLS
+
 
 def numbered(
     labels: Sequence[str], frozen: pl.DataFrame | None, folds: int, *, by: Literal["held_out", "axis"] = "held_out"
@@ -32,6 +34,8 @@ def numbered(
     """
     known: dict[str, int] = {}
     if frozen is not None and {by, "fold"} <= set(frozen.columns):
+        if "strategy" in frozen.columns:  # controls shift nothing, and their axes say so
+            frozen = frozen.filter(~pl.col("strategy").str.contains(CONTROLS))
         told = frozen.group_by("fold").agg(pl.col(by).drop_nulls().min().fill_null("")).sort("fold")
         for fold, label in told.iter_rows():
             known.setdefault(label, fold // folds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from gradatim.tasks.splits.inputs import phrase, require_column
 from gradatim.tasks.splits.keep_labels import Kept
 from gradatim.tasks.splits.members import joined, members
 from gradatim.tasks.splits.numbering import numbered
-from gradatim.tasks.splits.values import Coded, assignments, coded
+from gradatim.tasks.splits.values import Coded, assignments, coded, frozen_tests
 
 SOURCE = (
     "Sun, Hu, Zhou, Zheng, Hajishirzi, Dziri & Song (2025). OMEGA: Can LLMs Reason Outside the Box in Math? "
@@ -93,10 +93,11 @@ def mark(examples: pl.DataFrame, config: OmegaConfig, seed: int, tables: Mapping
     """Test higher levels of trained templates, skills joined that were trained apart, or what a column marks as new."""
     marks = []
     for fold, regime in numbered(config.regimes, tables.get("frozen"), config.folds, by="axis"):
+        tests = frozen_tests(examples["example_id"], tables, seed, fold, config.folds)
         if regime == "exploratory":
-            one = _exploratory(examples, config)
+            one = _exploratory(examples, config, tests)
         elif regime == "compositional":
-            one = _compositional(examples, config)
+            one = _compositional(examples, config, tests)
         else:
             one = _transformative(examples, config, seed)
         side, reason, held_out, kept = one
@@ -107,8 +108,11 @@ def mark(examples: pl.DataFrame, config: OmegaConfig, seed: int, tables: Mapping
 _Marked = tuple[np.ndarray, pl.Series, str | pl.Series, tuple[Kept, ...]]
 
 
-def _exploratory(examples: pl.DataFrame, config: OmegaConfig) -> _Marked:
-    """Train on the lower levels of each template; a template without them is neither trained on nor tested."""
+def _exploratory(examples: pl.DataFrame, config: OmegaConfig, tests: Sequence[np.ndarray]) -> _Marked:
+    """Train on the lower levels of each template; a template without them is neither trained on nor tested.
+
+    Nor is one whose lower levels a release holds in test (`tests`, one a cut).
+    """
     for name in (config.template, config.level):
         require_column(examples, name)
     assert config.train is not None
@@ -120,7 +124,7 @@ def _exploratory(examples: pl.DataFrame, config: OmegaConfig) -> _Marked:
     low = known & holds.fill_null(False).to_numpy()
     high = known & ~low
     count = len(template.levels)
-    trained = np.bincount(template.codes[low], minlength=count) > 0
+    trained = np.all([np.bincount(template.codes[low & ~test], minlength=count) > 0 for test in tests], axis=0)
     out = high & np.append(trained, False)[template.codes]
     side = np.where(low, IN, np.where(out, OUT, NEITHER)).astype(np.int8)
     tested = np.bincount(template.codes[out], minlength=count) > 0
@@ -133,36 +137,52 @@ def _exploratory(examples: pl.DataFrame, config: OmegaConfig) -> _Marked:
     said = pl.when(pl.Series(low)).then(pl.lit(f" {condition.text}")).otherwise(pl.lit(f" {condition.complement}"))
     shown = examples[config.template].cast(pl.String)
     reason = phrase(f"{config.level} ", level.cast(pl.String), said, f" of {config.template} ", shown)
-    lacking = f"; no row of the {config.template} is {config.level} {condition.text}"
-    reason = phrase(reason, lacking, when=pl.Series(high & ~out), otherwise=reason)
+    any_low = np.append(np.bincount(template.codes[low], minlength=count) > 0, False)[template.codes]
+    for rows, lacking in (
+        (high & ~out & ~any_low, f"no row of the {config.template} is {config.level} {condition.text}"),
+        (high & ~out & any_low, f"each {config.level} {condition.text} of the {config.template} is released in test"),
+    ):
+        reason = phrase(reason, f"; {lacking}", when=pl.Series(rows), otherwise=reason)
     reason = phrase(f"{config.template} is null", when=pl.Series(template.codes < 0), otherwise=reason)
     reason = phrase(f"{config.level} is null", when=values.is_null(), otherwise=reason)
     return side, reason, f"{config.level} {condition.complement}", (kept,)
 
 
-def _compositional(examples: pl.DataFrame, config: OmegaConfig) -> _Marked:
-    """Train on rows of one skill; rows that join skills trained alone are out of distribution."""
+def _compositional(examples: pl.DataFrame, config: OmegaConfig, tests: Sequence[np.ndarray]) -> _Marked:
+    """Train on rows of one skill; rows that join skills trained alone are out of distribution.
+
+    A skill whose rows a release holds in test (`tests`, one a cut) is not trained alone.
+    """
     long, known = members(examples, config.skills)
     found, row = coded(long["member"]), long["row"].to_numpy()
     size = np.bincount(row, minlength=len(examples))
-    alone = np.bincount(found.codes[size[row] == 1], minlength=len(found.levels)) > 0
+    alone = np.all(
+        [np.bincount(found.codes[(size[row] == 1) & ~test[row]], minlength=len(found.levels)) > 0 for test in tests],
+        axis=0,
+    )
     strange = np.bincount(row[~alone[found.codes]], minlength=len(examples)) > 0
     joins = size > 1
     hit = joins & (_with_pairs(found, row, len(examples), config) if config.pairs else True)
     single, out = size == 1, hit & ~strange
     if not out.any():
-        some = "no row joins a held-out pair of skills" if not hit.any() else "each row that joins skills has one"
+        if hit.any():
+            some, remedy = "each row that joins skills has one that no row has alone", "add rows of each skill alone"
+        else:
+            some = "no row joins " + ("a held-out pair of skills" if config.pairs else "two skills")
+            remedy = "name another column as 'skills'" + (", or other pairs" if config.pairs else "")
         raise DataRefused(
-            some + ("" if not hit.any() else " that no row has alone"),
+            some,
             where=f"{_WHERE}, column {', '.join(config.skills)}",
             expected="rows of one skill, and rows of several that are alone elsewhere",
+            remedy=remedy,
         )
     side = np.where(single, IN, np.where(out, OUT, NEITHER)).astype(np.int8)
     names = joined(long, len(examples), " + ")
     lonely = long.with_columns(alone=pl.Series(alone[found.codes])).filter(~pl.col("alone"))
     reason = phrase("skill ", names, " alone", when=pl.Series(single), otherwise=phrase("joins ", names))
     never = joined(lonely, len(examples), ", ")
-    reason = phrase(reason, "; nowhere alone: ", never, when=pl.Series(hit & strange), otherwise=reason)
+    nowhere = "; nowhere alone in train: " if any(test.any() for test in tests) else "; nowhere alone: "
+    reason = phrase(reason, nowhere, never, when=pl.Series(hit & strange), otherwise=reason)
     reason = phrase(reason, "; no pair of them is held out", when=pl.Series(joins & ~hit), otherwise=reason)
     reason = phrase("no skill is named", when=pl.Series(size == 0), otherwise=reason)
     reason = phrase(" and ".join(config.skills) + " is null", when=pl.Series(~known), otherwise=reason)

@@ -136,3 +136,38 @@ def standing(ids: pl.Series, tables: Mapping[str, pl.DataFrame], seed: int) -> S
 
     used = members([name for name in SPLITS if name != "excluded"])
     return Standing(pieces(frozen["held_out"]), members(INSIDE), used)
+
+
+def frozen_tests(
+    ids: pl.Series, tables: Mapping[str, pl.DataFrame], seed: int, fold: int, folds: int
+) -> list[np.ndarray]:
+    """Say which rows a release holds in test, which no rule can put into train any more.
+
+    Parameters
+    ----------
+    ids : polars.Series of String, (rows,)
+    tables : mapping of str to polars.DataFrame
+        Those of the strategy; `frozen` is the released split.
+    seed, fold : int
+        Of `Marks`.
+    folds : int
+        Cuts of the in-distribution rows within the fold.
+
+    Returns
+    -------
+    list of numpy.ndarray of bool, (rows,)
+        One a cut.
+    """
+    frozen = tables.get("frozen")
+    if frozen is None:
+        return [np.zeros(len(ids), np.bool_)] * folds
+    if "strategy" in frozen.columns:
+        frozen = frozen.filter(~pl.col("strategy").str.contains(r"\.(random|matched)$"))
+    if "seed" in frozen.columns:
+        frozen = frozen.filter(pl.col("seed") == seed)
+    tests = frozen.filter(pl.col("split") == "test")
+    found = []
+    for turn in range(folds):
+        here = tests.filter(pl.col("fold") == fold * folds + turn) if "fold" in tests.columns else tests
+        found.append(ids.is_in(here["example_id"].unique().implode()).to_numpy())
+    return found

@@ -395,6 +395,36 @@ def test_gcog_trains_each_operator_and_draws_halves_by_their_names() -> None:
     assert later.main.join(split.main, on=["example_id", "split"]).height == len(split.main)
 
 
+def test_gcog_tests_no_object_of_which_a_part_is_never_trained() -> None:
+    rows = gcog()
+    second = ["sumodd", "productodd", "go", "getcolor"]
+    alone = rows.filter(pl.col("operator").is_in(second))
+    with pytest.raises(DataRefused, match="that no row trains") as refused:
+        make("gcog", alone, regimes="systematic_depth1")
+    assert "other half of the operators" in (refused.value.remedy or "")
+    # with two objects of the first half the colours and shapes of these alone are trained
+    first = rows.filter((pl.col("depth") == 1) & ~pl.col("operator").is_in(second))
+    whole = make("gcog", rows, regimes="systematic_depth1", controls=False)
+    trained = whole.main.filter(pl.col("split") == "train").select("example_id")
+    few = pl.concat([alone, first.join(trained, on="example_id").unique(["shape"], keep="first", maintain_order=True)])
+    few = few.filter(pl.int_range(pl.len()) < len(few) - 1)
+    split = make("gcog", few, regimes="systematic_depth1", controls=False)
+    found = split.main.join(few, on="example_id")
+    assert found["reason"].str.ends_with("is in no trained row").any()
+    checks = constraint("gcog", split.settings, found)
+    assert all(check.holds is not False for check in checks), checks
+
+
+def test_gcog_says_that_no_depth_is_known_or_that_none_is_tested() -> None:
+    rows = gcog()
+    for depth in (pl.lit(None), pl.lit(None, pl.Int64)):
+        with pytest.raises(DataRefused, match="would be empty"):
+            make("gcog", rows.with_columns(depth=depth), regimes="productive")
+    with pytest.raises(DataRefused, match="distractors held out") as refused:
+        make("gcog", rows.with_columns(depth=pl.lit(3)), regimes="distractor")
+    assert "(distractors)" in (refused.value.remedy or "")
+
+
 def test_gcog_refuses_even_depths_unknown_operators_and_halves_that_are_none() -> None:
     rows = gcog(600)
     for depth, told in ((2, "2"), (2.5, "2.5"), (-1, "-1"), (float("inf"), "inf")):

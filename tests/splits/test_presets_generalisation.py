@@ -772,7 +772,7 @@ def test_settings_that_say_too_little_are_answered(method: str, setting: dict[st
         ("omega", {"train": "<= 3", "level": "structure"}, "holds List"),
         ("omega", {"regimes": "compositional", "pairs": [["a", "bb"]]}, "no skill 'bb' .did you mean 'b'"),
         ("omega", {"regimes": "compositional", "skills": "structure"}, "single values, or lists of them"),
-        ("omega", {"regimes": "compositional", "skills": "visual"}, "no row joins a held-out pair"),
+        ("omega", {"regimes": "compositional", "skills": "visual"}, "no row joins two skills"),
         ("omega", {"regimes": "transformative", "strategy": "visual", "marked": "hrad"}, "did you mean 'hard'"),
         ("super_clevr", {"base": {"visual": "eesy"}}, "no level 'eesy' .did you mean 'easy'"),
         ("super_clevr", {"base": BASE, "min_rows": 5000}, "no level of layout, redundancy, visual has 5000 rows"),
@@ -844,3 +844,54 @@ def test_presets_of_one_fold_can_be_composed() -> None:
     assert split.counts["test_ood"] > 0
     with pytest.raises(UsageError, match="'gotu' has 2 folds here"):
         make("composed", rows, any=[{"gotu": {"coordinates": [0, 1]}}])
+
+
+def released_in_test() -> tuple[pl.DataFrame, str]:
+    """Rows of which one is the only lower level of its template and the only one of its skill, and is drawn to test."""
+    many = pl.DataFrame(
+        {
+            "example_id": [f"m{i:03d}" for i in range(80)],
+            "template": ["usual"] * 80,
+            "level": [1 + i % 5 for i in range(80)],
+            "skills": [["a"], ["b"], ["a", "b"], ["b"]] * 20,
+        }
+    )
+    for i in range(200):
+        row = {"example_id": [f"r{i}"], "template": ["rare"], "level": [1], "skills": [["rare"]]}
+        rows = pl.concat([many, pl.DataFrame(row)])
+        drawn = make("omega", rows, train="<= 3", regimes=["exploratory", "compositional"], controls=False)
+        places = drawn.main.filter(pl.col("example_id") == f"r{i}")["split"].to_list()
+        if places == ["test", "test"]:
+            return rows, f"r{i}"
+    raise AssertionError("no row was drawn to test")
+
+
+def test_what_a_release_holds_in_test_trains_no_template_and_no_skill() -> None:
+    rows, rare = released_in_test()
+    setting: dict[str, Any] = {"train": "<= 3", "regimes": ["exploratory", "compositional"]}
+    before = make("omega", rows, **setting)
+    late = pl.DataFrame({"example_id": ["late"], "template": ["rare"], "level": [5], "skills": [["a", "rare"]]})
+    later = pl.concat([rows, late])
+    after = make("omega", {"examples": later, "frozen": before.table}, **setting)
+    told = after.main.filter(pl.col("example_id") == "late").sort("fold")
+    assert told["split"].to_list() == ["excluded", "excluded"]
+    assert told["reason"].to_list() == [
+        "level 5 > 3 of template rare; each level <= 3 of the template is released in test",
+        "joins a + rare; nowhere alone in train: rare",
+    ]
+    assert after.main.filter(pl.col("example_id") == rare)["split"].to_list() == ["test", "test"]
+    assert holds(after, later)
+    assert axes(after) == [(0, "exploratory"), (1, "compositional")]
+    # without the release the row is trained on, and what is late is tested
+    assert set(make("omega", later, **setting).main.filter(pl.col("example_id") == "late")["split"]) == {"test_ood"}
+
+
+@pytest.mark.parametrize("name", ["omega", "gotu", "super_clevr", "factor_world", "train_short_test_long"])
+def test_a_release_with_its_controls_numbers_the_folds_as_one_without(name: str) -> None:
+    method, setting = SETTINGS[name]
+    every = frame()
+    before = make(method, every.head(900), **setting)
+    assert before.table["strategy"].n_unique() > 1
+    after, plain = (make(method, {"examples": every, "frozen": one}, **setting) for one in (before.table, before.main))
+    assert after.table.equals(plain.table)
+    assert set(axes(before)) <= set(axes(after))
