@@ -122,3 +122,30 @@ def test_no_group_stands_in_both_validation_ood_and_test_ood_where_two_rules_put
     said = split.main.filter(pl.col("reason").str.ends_with(" also has rows in test_ood"))
     assert set(said["split"]) == {"excluded"}
     assert split.counts["validation_ood"] > 0
+
+
+@pytest.mark.parametrize(
+    ("method", "setting"),
+    [
+        ("random", {}),
+        ("stratified", {"column": "domain"}),
+        ("group", {"column": "team"}),
+        ("threshold", {"column": "n_steps", "train": "<= 8", "gap": "== 9"}),
+        ("time", {"column": "length_input", "windows": 3, "share": 0.5}),
+        ("holdout_values", {"column": "domain", "values": ["dance"]}),
+        ("task_holdout", {"column": "template", "tasks": ["t1"], "category": "domain", "source": None}),
+    ],
+)  # fmt: skip
+def test_a_row_that_is_put_anywhere_else_breaks_a_promise(method: str, setting: dict[str, Any]) -> None:
+    frame = examples(300).with_columns(team=pl.when(pl.int_range(300) % 7 > 0).then(pl.int_range(300) // 4))
+    split = make(method, frame, **setting, keep_together=[])
+    fold = split.main.filter(pl.col("fold") == 0)
+    for here in ("train", "test", "test_ood", "excluded"):
+        for there in ("train", "test_ood"):
+            ids = fold.filter(pl.col("split") == here)["example_id"]
+            if here == there or not len(ids) or (here, there) == ("test", "train"):
+                continue  # in distribution both: a share, not a rule
+            moved_row = (pl.col("example_id") == ids[0]) & (pl.col("strategy") == method) & (pl.col("fold") == 0)
+            place = pl.when(moved_row).then(pl.lit(there)).otherwise("split").alias("split")
+            wrong = replace(split, table=split.table.with_columns(place))
+            assert not wrong.certify(frame.drop("input")).holds, (here, there)

@@ -20,18 +20,18 @@ _SIGNS: list[tuple[str, Callable[[Any, Any], Any]]] = [
 
 
 def promises(settings: dict[str, Any], rows: pl.DataFrame) -> list[Check]:
-    """Check the rule ``settings["column"]`` ``settings["train"]`` row by row."""
+    """Check the rule ``settings["column"]`` ``settings["train"]`` row by row; the gap and null break it."""
     column, text = str(settings["column"]), str(settings["train"])
-    satisfied, numbers = _satisfied(rows[column], text)
+    numbers, side = _satisfied(rows[column], text)[1], sides(settings, rows)
     split = rows["split"]
     kept = rows["reason"].str.starts_with(KEPT).fill_null(False).to_numpy()
     fit = split.is_in(["train", "validation"]).to_numpy()
     test = split.is_in(["test"]).to_numpy() & ~kept
     out = split.is_in(OUT).to_numpy() & ~kept
     checks = [
-        zero(f"constraint:train rows not {column} {text}", int((fit & ~satisfied).sum()), int(fit.sum())),
-        zero(f"constraint:test rows not {column} {text}", int((test & ~satisfied).sum()), int(test.sum())),
-        zero(f"constraint:test_ood rows {column} {text}", int((out & satisfied).sum()), int(out.sum())),
+        zero(f"constraint:train rows not {column} {text}", int((fit & (side != 0)).sum()), int(fit.sum())),
+        zero(f"constraint:test rows not {column} {text}", int((test & (side != 0)).sum()), int(test.sum())),
+        zero(f"constraint:test_ood rows {column} {text}", int((out & (side != 1)).sum()), int(out.sum())),
     ]
     sign = next((sign for sign, _ in _SIGNS if text.strip().startswith(sign)), "")
     train = numbers[split.is_in(["train"]).to_numpy()]
@@ -48,7 +48,7 @@ def sides(settings: dict[str, Any], rows: pl.DataFrame) -> np.ndarray:
     column = rows[str(settings["column"])]
     satisfied, numbers = _satisfied(column, str(settings["train"]))
     neither = np.isnan(numbers)
-    if settings["gap"]:
+    if settings.get("gap"):
         neither |= _satisfied(column, str(settings["gap"]))[0]
     return np.where(neither, 2, np.where(satisfied, 0, 1)).astype(np.int8)
 

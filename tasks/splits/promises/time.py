@@ -25,9 +25,10 @@ def promises(settings: dict[str, Any], rows: pl.DataFrame) -> list[Check]:
     first, last = at.filter(outside).min(), at.filter(inside).max()
     ahead = int((inside & (at >= first).fill_null(True)).sum()) if outside.any() else 0
     checks = [zero(f"constraint:in-distribution rows as late as {column} of test_ood", ahead, int(inside.sum()))]
-    start, _ = _window(rows["held_out"], column, at)
+    start, end = _window(rows["held_out"], column, at)
     if start is not None:
-        wrong = int(((inside & (at >= start)) | (outside & (at < start))).fill_null(True).sum())
+        beyond = (at < start) | (at >= end) if end is not None else at < start
+        wrong = int(((inside & (at >= start)) | (outside & beyond)).fill_null(True).sum())
     else:
         wrong = int(outside.sum())  # none of them says from when on
     checks.append(zero(f"constraint:rows on the other side of the {column} named", wrong, len(rows)))
