@@ -24,5 +24,4 @@ def promises(settings: dict[str, Any], rows: pl.DataFrame) -> list[Check]:
     worst = float((per["test"].cast(pl.Float64) - settings["test"] * per["rows"]).abs().max() or 0.0)
     free = rows["component"].null_count() == len(rows) and not rows["reason"].str.starts_with(KEPT).any()
     name = f"constraint:largest error of a stratum's test rows ({column})"
-    bound = ("<= 1", worst <= 1) if free else (None, None)
-    return [*inside, Check(name, worst, *bound, len(per))]
+    return [*inside, Check(name, worst, "<= 1" if free else None, worst <= 1 if free else None, len(per))]
