@@ -15,15 +15,14 @@ from typing import Any, TypeVar
 import numpy as np
 import polars as pl
 
-from gradatim.schemas.errors import DataRefused
 from gradatim.schemas.hashing import uniform
 from gradatim.schemas.tables import SPLITS
 from gradatim.tasks.core.registry import Cost, Maturity, register
 from gradatim.tasks.splits import controls, frozen
+from gradatim.tasks.splits.balancing import beyond_smallest, smallest
 from gradatim.tasks.splits.config import SplitConfig
 from gradatim.tasks.splits.cuts import (
     EXCLUDED,
-    TEST,
     TEST_OOD,
     TRAIN,
     VALIDATION,
@@ -35,8 +34,9 @@ from gradatim.tasks.splits.cuts import (
     rotated,
     within_strata,
 )
+from gradatim.tasks.splits.emptiness import refuse_empty
 from gradatim.tasks.splits.inputs import keep_together, phrase, prepare
-from gradatim.tasks.splits.keep_labels import Kept, first_of_each, keep_labels
+from gradatim.tasks.splits.keep_labels import Kept, keep_labels
 from gradatim.tasks.splits.result import Split, arrange
 from gradatim.tasks.splits.together import together as find_together
 
@@ -245,7 +245,10 @@ def build(
                     now = frozen.Now(ids, split, component, reason, tables.get("pairs"))
                     split, reason, outcome = frozen.keep(now, released, one_seed, fold)
                     outcomes.append(outcome)
-                _refuse_empty(split, turned, config, method, marks, int(((marks.side == IN) & ~pool.rows).sum()))
+                held_out = marks.label if marks.held_out is not None else ""
+                where = f"split {method}" + (f", fold {marks.fold} ({held_out} held out)" if held_out else "")
+                straddling = int(((marks.side == IN) & ~pool.rows).sum())
+                refuse_empty(split, turned, config, where, held_out, straddling)
                 placed.append(_Placed(marks, fold, split, reason))
         if config.balance:
             placed = _balanced(placed, code, uniform(names, one_seed, f"split {method} balance"))
@@ -286,41 +289,14 @@ def _strata(examples: pl.DataFrame, config: SplitConfig, strata: pl.Series | Non
 
 
 def _balanced(placed: list[_Placed], code: np.ndarray, draw: np.ndarray) -> list[_Placed]:
-    """Exclude training rows, whole components in the order of a draw, until each fold has as many as the smallest.
-
-    Components that a value needs in train (see `keep_labels`) come first, and stay.
-    """
-    least = min(int((one.split == TRAIN).sum()) for one in placed)
-    result = []
-    for one in placed:
-        train = one.split == TRAIN
-        size = np.bincount(code[train], minlength=len(draw))
-        needed = _needed(one, train, code, draw)
-        order = np.lexsort((draw, ~needed))
-        dropped = np.zeros(len(draw), np.bool_)
-        dropped[order] = np.cumsum(size[order]) > least
-        out = train & dropped[code]
-        if (needed & dropped).any() or out.sum() == train.sum():
-            raise DataRefused(
-                f"fold {one.fold} cannot have the {least:,} training rows that the smallest fold has: "
-                + ("its values need more" if needed.any() else "its groups are larger"),
-                where="balance",
-                remedy="leave balance out, or keep together by a finer column",
-            )
+    """Exclude training rows until each fold has as many as the smallest."""
+    folds = [one.split for one in placed]
+    least, result = smallest(folds), []
+    for one, out in zip(placed, beyond_smallest(folds, [one.marks.kept for one in placed], code, draw), strict=True):
         note = (one.reason, f"; beyond the {least:,} training rows that the smallest fold has")
         reason = phrase(*note, when=pl.Series(out), otherwise=one.reason)
         result.append(replace(one, split=np.where(out, np.uint8(EXCLUDED), one.split), reason=reason))
     return result
-
-
-def _needed(one: _Placed, train: np.ndarray, code: np.ndarray, draw: np.ndarray) -> np.ndarray:
-    """Say of each component whether a value would lack training rows without it."""
-    needed = np.zeros(len(draw), np.bool_)
-    for kept in one.marks.kept:
-        rows = np.flatnonzero(train & (kept.labels.codes >= 0))
-        wanted = np.full(len(kept.labels.levels), kept.least)
-        needed[first_of_each(rows, kept.labels.codes, code, draw, wanted)] = True
-    return needed
 
 
 def _pool(marks: Marks, code: np.ndarray, draw: np.ndarray, component: pl.Series) -> tuple[Pool, np.ndarray, pl.Series]:
@@ -363,46 +339,6 @@ def _oversize(
     size = pl.Series(pool.size[code]).cast(pl.String)
     note = (reason, "; its group of ", size, " rows is larger than the split it was drawn for")
     return phrase(*note, when=pl.Series(rows), otherwise=reason)
-
-
-def _refuse_empty(
-    split: np.ndarray, pool: Pool, config: SplitConfig, method: str, mark: Marks, straddling: int
-) -> None:
-    counts = np.bincount(split, minlength=len(SPLITS))
-    wants_ood = mark.held_out is not None
-    needed = [TRAIN, TEST, TEST_OOD] if wants_ood else [TRAIN, TEST]
-    empty = [index for index in needed if counts[index] == 0]
-    if not empty:
-        return
-    sizes = ", ".join(f"{SPLITS[index]} {counts[index]:,}" for index in range(len(SPLITS)))
-    where = f"split {method}" + (f", fold {mark.fold} ({mark.label} held out)" if wants_ood else "")
-    if TEST_OOD in empty:
-        if counts[VALIDATION_OOD]:
-            remedy = f"lower validation_ood (now {config.validation_ood:g})"
-        else:
-            remedy = f"no row is out of distribution ({mark.label}): move the boundary"
-    elif not pool.rows.any():
-        remedy = "no row is left in distribution: move the boundary"
-    elif TEST in empty:
-        present = pool.size > 0
-        share = np.maximum(pool.draw, pool.size / pool.rows.sum())[present].min()
-        enough = np.ceil(share * 1000) / 1000
-        if enough + config.validation < 1:
-            remedy = f"raise test above {enough:g} (now {config.test:g}), or take another seed"
-        else:
-            kind = "groups" if (pool.size > 1).any() else "rows"
-            remedy = f"there are too few {kind} in distribution ({present.sum():,}): add some, or take another seed"
-        if (pool.size > 1).any():
-            remedy += f"; the smallest group holds {pool.size[present].min():,} of {pool.rows.sum():,} rows"
-    else:
-        remedy = f"lower test (now {config.test:g}) or validation (now {config.validation:g})"
-    if straddling:
-        remedy += (
-            f"; {straddling:,} rows are excluded since their group lies on both sides: keep together by a finer column"
-        )
-    raise DataRefused(
-        f"{' and '.join(SPLITS[index] for index in empty)} would be empty ({sizes})", where=where, remedy=remedy
-    )
 
 
 def _notes(tables: Mapping[str, pl.DataFrame], config: SplitConfig) -> tuple[str, ...]:
