@@ -228,13 +228,16 @@ def test_a_strangers_recipe_reads_nothing_outside_the_data_folder_and_runs_no_co
 
     def names() -> str:
         found, base = _located(_recipe(recipe.encode(), "length", "x.zip"), str(folder))
-        assert found.train is None and found.curriculum is None and base == str(folder)
+        assert found.train is None
+        assert found.curriculum is None
+        assert base == str(folder)
         Job(found, "x", Place("unused", "x", base, 0, "")).difficulty  # noqa: B018  (finds the files of settings)
         return found.model_dump_json()
 
     if error is None:
         told = names()
-        assert str(tmp_path) not in told and ".." not in told
+        assert str(tmp_path) not in told
+        assert ".." not in told
     elif message:
         with pytest.raises(error, match=message):
             names()
