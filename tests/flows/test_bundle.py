@@ -259,7 +259,7 @@ def test_a_bundle_that_would_fill_the_memory_or_has_strange_tables_is_refused(sm
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
-    with pytest.raises(DataRefused, match="rows.parquet holds 20,971,520 bytes, packed in"):
+    with pytest.raises(DataRefused, match=r"rows\.parquet holds 20,971,520 bytes, packed in"):
         read_bundle(bomb)
 
     def table(name: str, frame: pl.DataFrame | bytes) -> Callable[[dict[str, bytes]], None]:
