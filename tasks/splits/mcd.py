@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,12 +26,13 @@ from gradatim.tasks.core.registry import Cost, register
 from gradatim.tasks.splits.config import SplitConfig
 from gradatim.tasks.splits.cuts import Cut, cut_by_draw, cut_by_strata
 from gradatim.tasks.splits.divergent.search import UNUSED, Aim, search
-from gradatim.tasks.splits.divergent.train_atoms import keeps_atoms
+from gradatim.tasks.splits.divergent.train_atoms import beside, keeps_atoms, with_any
 from gradatim.tasks.splits.divergent.units import Units, units_of
 from gradatim.tasks.splits.engine import IN, NEITHER, OUT, Marks, build
 from gradatim.tasks.splits.inputs import keep_together, prepare
 from gradatim.tasks.splits.result import Split
 from gradatim.tasks.splits.together import Together, together
+from gradatim.tasks.splits.values import frozen_tests
 
 WHERE = "split mcd"
 _NEW = -1
@@ -103,7 +104,9 @@ def run(tables: Mapping[str, pl.DataFrame], config: McdConfig, seed: int) -> Spl
     if config.stratify is not None:
         stratum = examples[config.stratify].cast(pl.String).fill_null("null")
         base = cut_by_strata(stratum.rank("dense").cast(pl.Int64).to_numpy() - 1, stratum.n_unique())
-    cut = keeps_atoms(base, builder.profile.atoms, lambda: builder.tested, config.min_atom_count)
+    cut = keeps_atoms(
+        base, builder.profile.atoms, lambda: builder.tested, config.min_atom_count, lambda: next(builder.held)
+    )
     return build(
         examples, lambda one: [builder.mark(one)], config, seed, tables,
         method="mcd", axis="compounds", source=SOURCE, together=columns, cut=cut,
@@ -112,7 +115,11 @@ def run(tables: Mapping[str, pl.DataFrame], config: McdConfig, seed: int) -> Spl
 
 @dataclass
 class _Builder:
-    """The rows and what they are made of; `tested` are the atoms on the out-of-distribution side of the last seed."""
+    """The rows and what they are made of.
+
+    `tested` are the atoms on the out-of-distribution side of the last seed, and `held` gives the rows that a release
+    holds in test for each of its cuts.
+    """
 
     examples: pl.DataFrame
     config: McdConfig
@@ -120,6 +127,7 @@ class _Builder:
     profile: Profile
     whole: Together
     tested: np.ndarray = field(default_factory=lambda: np.zeros(0, np.bool_))
+    held: Iterator[np.ndarray] = field(default_factory=lambda: iter(()))
 
     def mark(self, seed: int) -> Marks:
         """Mark the rows of one seed."""
@@ -136,6 +144,10 @@ class _Builder:
         )  # fmt: skip
         found = search(units, names, fixed, aim, seed)
         side = np.where(unit >= 0, found.side[unit], UNUSED)
+        tests = frozen_tests(self.examples["example_id"], self.tables, seed, 0, config.folds)
+        rare = self._untrained(side, before, tests)
+        side[rare] = UNUSED
+        self.held = iter(tests)
         self._refuse_empty(side, quota, units)
         reached = divergences(profile, side == 0, side == 1, atoms=config.alpha_atoms, compounds=config.alpha_compounds)
         self._refuse_unlike(reached, quota)
@@ -143,7 +155,7 @@ class _Builder:
         marks = np.array([IN, OUT, NEITHER], np.int8)[side]
         told = f"D_C {reached.compound or 0.0:.3f}, D_A {reached.atom or 0.0:.3f}"
         return Marks(
-            marks, self._reason(side, known, before, mixed), f"compounds ({told})",
+            marks, self._reason(side, known, before, mixed, rare), f"compounds ({told})",
             warnings=self._warnings(reached, side, quota, told, seed),
         )  # fmt: skip
 
@@ -170,6 +182,17 @@ class _Builder:
         unit[~known | mixed | (before == UNUSED)] = -1
         names = pl.concat([pl.Series(["V", "W"]), key.unique().sort().rename("")])
         return unit, names, mixed
+
+    def _untrained(self, side: np.ndarray, before: np.ndarray, tests: list[np.ndarray]) -> np.ndarray:
+        """Say which new out-of-distribution rows have an atom that a release keeps out of train, with their groups."""
+        atoms, code = self.profile.atoms, self.whole.key.rank("dense").cast(pl.Int64).to_numpy() - 1
+        lacking = np.zeros(len(side), np.bool_)
+        for test in tests:
+            if test.any():
+                few = atoms.holders((side == 0) & ~beside(test, code)) < self.config.min_atom_count
+                lacking |= with_any(atoms, few)
+        fresh = (side == 1) & (before == _NEW)
+        return fresh & beside(fresh & lacking, code)
 
     def _quota(self, rows: int, unit: np.ndarray) -> tuple[int, int]:
         """Rows of each side, those released among them."""
@@ -211,12 +234,15 @@ class _Builder:
                 "that the search has a choice",
             )
 
-    def _reason(self, side: np.ndarray, known: np.ndarray, before: np.ndarray, mixed: np.ndarray) -> pl.Series:
+    def _reason(
+        self, side: np.ndarray, known: np.ndarray, before: np.ndarray, mixed: np.ndarray, rare: np.ndarray
+    ) -> pl.Series:
         texts = np.array(
             ["its atoms and compounds are like train's", "its compounds are unlike train's, its atoms alike",
              "not used: left out to keep the compounds of train and test apart"], dtype=object,
         )[side]  # fmt: skip
         texts[(side == UNUSED) & (before == UNUSED)] = "not used in the released split"
+        texts[rare] = "not used: an atom of its group is too rare in train beside the rows that are released in test"
         texts[mixed] = "not used: its group was released on both sides"
         texts[~known] = f"not used: {' and '.join(self.config.made_of)} null or empty"
         return pl.Series("reason", texts.tolist(), dtype=pl.String)

@@ -284,6 +284,29 @@ def test_released_rows_keep_their_side_and_new_ones_are_added() -> None:
     assert other.main["split"].to_list() == make("mcd", frame, seed=9, **SMALL).main["split"].to_list()
 
 
+def with_rare_words(seed: int) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+    words, share = [f"w{i}" for i in range(120)], 1 / np.arange(1, 121)
+    texts = [" ".join(rng.choice(words, 4, p=share / share.sum())) for _ in range(220)]
+    return pl.DataFrame({"example_id": [f"q{i:03d}" for i in rng.permutation(220)], "text": texts})
+
+
+@pytest.mark.parametrize(("seed", "least", "folds"), [(18, 2, 1), (32, 1, 1), (29, 2, 3)])
+def test_no_new_row_is_tested_on_words_that_a_release_keeps_out_of_train(seed: int, least: int, folds: int) -> None:
+    frame = with_rare_words(seed)
+    setting: dict[str, Any] = {
+        "text": "text", "max_size": 2, "atom_divergence": 0.3, "test": 0.3, "min_atom_count": least, "starts": 2,
+        "folds": folds,
+    }  # fmt: skip
+    before = make("mcd", frame.head(120), **setting)
+    after = make("mcd", {"examples": frame, "frozen": before.table}, **setting)
+    assert after.certify(frame).holds
+    kept = before.main.filter(pl.col("split").is_in(["test", "test_ood"])).select("fold", "example_id", "split")
+    assert kept.join(after.main, on=["fold", "example_id", "split"]).height == len(kept)
+    if least == 2 and folds == 1:
+        assert after.main["reason"].str.contains("too rare in train beside the rows that are released").any()
+
+
 def test_a_new_row_joins_its_released_group_on_the_group_s_side() -> None:
     frame = small().with_columns(
         group=pl.when(pl.int_range(1200) % 3 == 0).then(pl.format("g{}", pl.int_range(1200) // 12))
