@@ -71,7 +71,7 @@ def with_factors(
     A name with a ``?`` at its end need not be there. Columns of lists are refused unless `lists`. The error for an
     unknown name ends with what `place_of` says of it.
     """
-    missing = [name for name in columns if name.removesuffix("?") not in examples.columns]
+    missing = [name for name in dict.fromkeys(columns) if name.removesuffix("?") not in examples.columns]
     known: dict[str, pl.Series] = {}
     if missing and "factors" in examples.columns:
         known = named_factors(examples, "factors")

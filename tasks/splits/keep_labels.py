@@ -57,7 +57,8 @@ def keep_labels(pool: Pool, chosen: np.ndarray, kept: Sequence[Kept], where: str
                 f"distribution; train is to have {least:,}{more}",
                 where=where,
                 expected=f"at least {least:,} in-distribution rows of each value",
-                remedy="hold out less, ask for fewer rows of each value, or leave rows with this value out",
+                remedy="hold out less, ask for fewer rows of each value, or leave rows with this value out; where its "
+                "group has out-of-distribution rows too, keep together by a finer column",
             )
         trained = inside & (chosen[pool.code] == TRAIN)
         have = np.bincount(labels.codes[trained], minlength=len(labels.levels))

@@ -192,7 +192,8 @@ class _Builder:
                 few = atoms.holders((side == 0) & ~beside(test, code)) < self.config.min_atom_count
                 lacking |= with_any(atoms, few)
         fresh = (side == 1) & (before == _NEW)
-        return fresh & beside(fresh & lacking, code)
+        rare: np.ndarray = fresh & beside(fresh & lacking, code)
+        return rare
 
     def _quota(self, rows: int, unit: np.ndarray) -> tuple[int, int]:
         """Rows of each side, those released among them."""

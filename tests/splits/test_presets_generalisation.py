@@ -895,3 +895,15 @@ def test_a_release_with_its_controls_numbers_the_folds_as_one_without(name: str)
     after, plain = (make(method, {"examples": every, "frozen": one}, **setting) for one in (before.table, before.main))
     assert after.table.equals(plain.table)
     assert set(axes(before)) <= set(axes(after))
+
+
+def test_a_factor_of_the_map_keeps_rows_together_and_certifies() -> None:
+    rows = frame(300)
+    maps = [[{"key": "template", "value": name}] for name in rows["template"]]
+    inside = rows.drop("template").with_columns(factors=pl.Series(maps))
+    setting: dict[str, Any] = {"train": [20], "keep_together": "template", "test": 0.3}
+    split = make("train_short_test_long", inside, **setting)
+    assert split.table.equals(make("train_short_test_long", rows, **setting).table)
+    certificate = split.certify(inside)
+    assert certificate.holds
+    assert certificate.table["check"].str.contains("template").any()
