@@ -94,7 +94,8 @@ class Job:
         """Take the recipe's only vectors, or all of them, where a method reads some and names none.
 
         A method that can read texts instead (it has a setting `column`) reads texts where the recipe has no vectors or
-        several, where its column is named, and where `using` says so or nothing.
+        several, where its column is named, and where `using` says so or nothing. One whose settings say that it
+        `compares` nothing does without.
         """
         settings = re.findall(r"features_{(\w+)}", " ".join(method.plugin.needs))
         for setting in settings:
@@ -105,6 +106,8 @@ class Job:
                 texts = "column" in method.config.model_fields_set
                 if texts or len(names) != 1 or getattr(method.config, "using", "embedding") != "embedding":
                     continue
+            if len(names) != 1 and not getattr(method.config, "compares", True):
+                continue
             if not names or (len(names) > 1 and not isinstance(value, tuple)):
                 raise UsageError(
                     f"{method.plugin.name} needs vectors" if not names else "which vectors?",

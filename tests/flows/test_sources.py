@@ -183,6 +183,29 @@ def test_measures_and_strategies_take_the_only_vectors_unless_texts_are_asked_fo
     assert Job.load(str(many)).diversity[0].config.features == ""  # type: ignore[attr-defined]
 
 
+def test_components_of_groups_do_without_vectors_and_what_compares_asks_which(small: Callable[..., Path]) -> None:
+    from gradatim.flows.job import Job
+
+    recipe = """
+dataset: d
+examples: {{from: items/, id: id, input: question, output: answer}}
+features: {features}
+splits:
+  - non_leaking: {{keep_together: kind{more}}}
+"""
+    two = "{a: {by: hashed_tfidf}, b: {by: hashed_tfidf}}"
+    for features, taken in (("{}", ""), ("{a: {by: hashed_tfidf}}", "a"), (two, "")):
+        found = Job.load(str(small(recipe.format(features=features, more="")))).splits[0]
+        assert found.config.features == taken  # type: ignore[attr-defined]
+        assert ("features_a.embedding" in found.needs()) == bool(taken)
+    for features, more, words in (
+        ("{}", ", margin: 0.9", "needs vectors"), ("{}", ", by: kmeans", "needs vectors"),
+        (two, ", by: kmeans", "which vectors"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=words):
+            _ = Job.load(str(small(recipe.format(features=features, more=more)))).splits
+
+
 def test_check_says_how_many_rows_of_each_source_find_their_example(many: Path) -> None:
     from gradatim.flows.first_steps import check_recipe
 
