@@ -12,8 +12,9 @@ from pydantic import Field, field_validator, model_validator
 
 from gradatim.schemas.errors import DataRefused, UsageError, nearest
 from gradatim.schemas.hashing import uniform
+from gradatim.tasks.core.distinct_trees import distinct
 from gradatim.tasks.core.registry import Cost
-from gradatim.tasks.core.trees import depths, problems
+from gradatim.tasks.core.trees import depths
 from gradatim.tasks.splits import conditions
 from gradatim.tasks.splits.config import SplitConfig
 from gradatim.tasks.splits.engine import IN, NEITHER, OUT, Marks, rule
@@ -151,15 +152,10 @@ def mark(examples: pl.DataFrame, config: GcogConfig, seed: int, tables: Mapping[
 def _depth(examples: pl.DataFrame, config: GcogConfig) -> np.ndarray:
     """Return the depth of each row's task, int64: levels of the tree, or the column."""
     if config.depth is None:
-        wrong = problems(examples["structure"])
-        unsound = wrong.is_not_null().arg_true()
-        if len(unsound):
-            raise DataRefused(
-                f"the tree of the row {examples['example_id'][int(unsound[0])]!r} has {wrong[int(unsound[0])]}",
-                where="split gcog, column 'structure'",
-                expected="one root, from which each node is reached once",
-            )
-        found = depths(examples["structure"]).cast(pl.Int64) + 1
+        trees = examples["structure"]
+        known = distinct(trees, examples["example_id"], where="split gcog, column 'structure'").tree >= 0
+        trees = trees.set(pl.Series(~known), None)
+        found = depths(trees).cast(pl.Int64) + 1
     else:
         found = conditions.comparable(examples[config.depth], conditions.parse(">= 1"), examples["example_id"])
     if found.dtype == pl.Null:
@@ -174,8 +170,8 @@ def _depth(examples: pl.DataFrame, config: GcogConfig) -> np.ndarray:
             expected="odd depths: operators and branches come in turn",
             remedy="count the levels from the first operator to an end: operator, branch, operator is 3",
         )
-    known: np.ndarray = found.cast(pl.Int64).fill_null(-1).to_numpy()
-    return known
+    depth: np.ndarray = found.cast(pl.Int64).fill_null(-1).to_numpy()
+    return depth
 
 
 def _distractor(rows: _Rows) -> Marks:

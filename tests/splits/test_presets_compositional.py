@@ -381,6 +381,17 @@ def test_gcog_reads_the_depth_off_trees_and_names_each_depth_that_is_tested() ->
     assert all(check.holds for check in constraint("gcog", by_tree.settings, by_tree.main.join(grown, on="example_id")))
     assert by_column.main["held_out"].drop_nulls().unique().sort().to_list() == ["depth=5", "depth=7"]
     assert set(by_column.main.filter(pl.col("split") == "test_ood").join(rows, on="example_id")["depth"]) == {5, 7}
+    nodes = [{"node": 0, "parent": 1, "label": "a"}, {"node": 1, "parent": 0, "label": "b"}]
+    for last, words in (([], None), (nodes, "are no trees: no root")):
+        some = pl.concat([trees.head(599), pl.Series([last], dtype=trees.dtype)])
+        mixed = grown.with_columns(structure=some)
+        if words is None:
+            assert make("gcog", mixed, regimes="productive", depth=None).why(rows["example_id"][599]).startswith("excl")
+            continue
+        with pytest.raises(DataRefused, match=words):
+            make("gcog", mixed, regimes="productive", depth=None)
+    with pytest.raises(UsageError, match="column is of type"):
+        make("gcog", grown.with_columns(structure=pl.lit("f")), regimes="productive", depth=None)
 
 
 def test_gcog_trains_each_operator_and_draws_halves_by_their_names() -> None:
@@ -443,7 +454,7 @@ def test_gcog_refuses_even_depths_unknown_operators_and_halves_that_are_none() -
         make("gcog", rows, regimes="systematic_depth1", colors="rot")
     cycle = [{"node": 0, "parent": 1, "label": "exist"}, {"node": 1, "parent": 0, "label": "go"}]
     trees = rows.drop("depth").with_columns(structure=pl.Series([cycle] * len(rows), dtype=TREE_DTYPE))
-    with pytest.raises(DataRefused, match="tree of the row 'e00000' has"):
+    with pytest.raises(DataRefused, match=r"are no trees: .*example 'e00000'"):
         make("gcog", trees, regimes="productive", depth=None)
     with pytest.raises(UsageError, match="both few"):
         make("gcog", rows, regimes="distractor", few="<= 10")
