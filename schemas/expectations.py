@@ -246,7 +246,7 @@ _CHECKS: dict[str, list[Expectation]] = {
             "component_kept_whole", "kept_whole", "component", {"by": ["strategy", "seed", "fold"], "split": "split"}
         ),
     ],
-    "certificate": [*_finite("value"), _between("n", 0)],
+    "certificate": [*_finite("value"), *_finite("control_value"), *_finite("matched_value"), _between("n", 0)],
     "curriculum": [
         *_not_null("example_id", "stage", "weight"),
         _between("position", 0),

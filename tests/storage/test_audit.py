@@ -98,7 +98,7 @@ def test_every_table_has_a_suite_about_columns_that_it_has(table: str) -> None:
     assert "key_unique" in names
     numbers = [f.name for f in contract.schema if pa.types.is_floating(f.type)]
     checked = {e.column for e in found.row_level}
-    unchecked = set(numbers) - checked - {"fit", "upper_error", "lower_error", "control_value", "ci_low", "ci_high"}
+    unchecked = set(numbers) - checked - {"fit", "upper_error", "lower_error", "ci_low", "ci_high"}
     assert not unchecked, f"{table}: nothing is expected of {unchecked}"
     assert len(found.suite_hash()) == 32
     assert found.suite_hash() == suite(table).suite_hash()
