@@ -111,9 +111,9 @@ def write_bundle(
     base, components = _base(found, version, name), _components(found, version, name)
     if anonymous:
         now = found.scan("splits", version.number).filter(pl.col("strategy") == name)
-        known = now.select("example_id", "component").unique().collect()
+        groups = now.select("example_id", "component").unique().collect()
         recipe, certificate = unnamed(recipe), without_models(certificate)
-        base = without_groups(base, known).with_columns(held_out=pl.lit(None, pl.String))
+        base = without_groups(base, groups).with_columns(held_out=pl.lit(None, pl.String))
     ours = [name, *(f"{name}.{control}" for control in ("random", "matched"))]
     rows = found.scan("splits", version.number).filter(pl.col("strategy").is_in(ours))
     split = rows.select(_PARTS).sort(_PARTS[:4]).collect()
