@@ -246,6 +246,9 @@ def reduced(recipe: Recipe, name: str) -> Recipe:
     matched = recipe.curriculum.by if recipe.curriculum else (recipe.difficulty[0].name if recipe.difficulty else "")
     difficulty = _with_origins(recipe.difficulty, matched)
     steps += [("difficulty", step) for step in difficulty]
+    alike = [step for step in recipe.diversity if step.method == "near_duplicates"]
+    # of near-duplicates those alone read vectors that say so
+    steps += [("diversity", step) for step in alike if _by_vectors(step)]
     reads = {need.split(".")[0] for area, step in steps for need in resolve(area, step)[0].needs}
     return recipe.model_copy(
         update={
@@ -253,7 +256,7 @@ def reduced(recipe: Recipe, name: str) -> Recipe:
             "options": recipe.options if "options" in reads else None,
             "features": recipe.features if any(table.startswith("features_") for table in reads) else {},
             "difficulty": difficulty,
-            "diversity": [step for step in recipe.diversity if step.method == "near_duplicates"],
+            "diversity": alike,
             "splits": [split],
             "curriculum": None,
             "train": None,
@@ -261,6 +264,10 @@ def reduced(recipe: Recipe, name: str) -> Recipe:
             "release": False,
         }
     )
+
+
+def _by_vectors(step: Step) -> bool:
+    return bool(step.settings.get("features")) or step.settings.get("using") == "embedding"
 
 
 def _with_origins(steps: list[Step], name: str) -> list[Step]:

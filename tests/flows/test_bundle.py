@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from small_recipe import items, write_jsonl
 
-from gradatim.flows.bundle import bibliography, read_bundle, unnamed, without_models, write_bundle
+from gradatim.flows.bundle import bibliography, read_bundle, reduced, unnamed, without_models, write_bundle
 from gradatim.flows.job import Job
 from gradatim.flows.steps import as_function, take_steps
 from gradatim.flows.verify import verify_bundle
@@ -283,3 +283,14 @@ def test_a_bundle_that_would_fill_the_memory_or_has_strange_tables_is_refused(sm
     ):
         with pytest.raises(DataRefused, match=said):
             verify_bundle(rewritten(file, change), data)
+
+
+@pytest.mark.parametrize(("step", "kept"), [("{using: embedding, features: words}", True), ("{column: input}", False)])
+def test_vectors_stay_in_a_bundle_where_near_duplicates_are_found_by_them(step: str, kept: bool) -> None:
+    recipe = parse_recipe(
+        "dataset: x\nexamples: {from: x.jsonl, id: id, input: q}\nfeatures: {words: {from: words.parquet}}\n"
+        f"diversity: [{{near_duplicates: {step}}}, vendi]\nsplits: [random, length]\n"
+    )
+    plain = reduced(recipe, "random")
+    assert [one.method for one in plain.diversity] == ["near_duplicates"]
+    assert ("words" in plain.features) is kept
